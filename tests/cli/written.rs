@@ -149,6 +149,62 @@ fn a_new_file_is_as_open_as_any_and_one_that_was_there_as_it_was() {
     }
 }
 
+/// As a file system over a network, which says at the end that there is no room: when what was
+/// written is to be on the disk, or only when the file is closed.
+const LATE: &str = "#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static int says(const char *when, int file) {
+    struct stat about;
+    return strcmp(getenv(\"WHEN\"), when) == 0 && fstat(file, &about) == 0 && S_ISREG(about.st_mode) &&
+           about.st_size > 0 && (fcntl(file, F_GETFL) & O_ACCMODE) != O_RDONLY;
+}
+int fsync(int file) {
+    if (says(\"none\", file)) return errno = EINVAL, -1;
+    return says(\"fsync\", file) ? (errno = EDQUOT, -1) : syscall(SYS_fsync, file);
+}
+int close(int file) {
+    int late = says(\"close\", file), closed = syscall(SYS_close, file);
+    return late ? (errno = EDQUOT, -1) : closed;
+}
+";
+
+#[test]
+fn what_finds_no_room_at_its_end_leaves_what_was_there() {
+    let (_kept, trace) = short();
+    let made = [NAMED, LATE].map(|source| (tempfile::tempdir().unwrap(), source));
+    let [named, late] = made
+        .each_ref()
+        .map(|(folder, source)| library(folder.path(), source));
+    let both = format!("{}:{}", named.display(), late.display());
+    for preloaded in [late.to_str().unwrap(), &both] {
+        for verb in [&["trace", &trace, "-o"][..], &["explain", &trace, "--svg"]] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("file");
+            fs::write(&file, "as it was").unwrap();
+            let written = |when: &str| {
+                let mut command = memcuda();
+                command.args(verb).arg(&file);
+                command.env("LD_PRELOAD", preloaded).env("WHEN", when);
+                command.output().unwrap()
+            };
+            for when in ["fsync", "close"] {
+                failed(&written(when), 1, "Disk quota exceeded");
+                assert_eq!(names(folder.path()), ["file"], "{when} {verb:?}");
+                assert_eq!(fs::read_to_string(&file).unwrap(), "as it was");
+            }
+            // There are such that cannot say so.
+            let output = written("none");
+            assert_eq!(code(&output), 0, "{verb:?}: {}", stderr(&output));
+            assert_ne!(fs::read(&file).unwrap(), b"as it was");
+        }
+    }
+}
+
 #[test]
 fn a_link_stays_a_link_and_what_it_leads_to_is_written() {
     let (folder, (_kept, trace)) = (tempfile::tempdir().unwrap(), short());

@@ -1,7 +1,7 @@
 //! Files that a user named: there whole or not at all, however the command ends. A
 //! file has no name until it is whole, so that nothing of it stays, either; where a
-//! file system has no such files it is copied at the end. What is no file (a pipe, a
-//! terminal) is written as it is.
+//! file system has no such files it is copied at the end. What cannot be stored, and is told
+//! only then, is an error, too. What is no file (a pipe, a terminal) is written as it is.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Seek, Write};
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use memcuda::error::Error;
+use nix::unistd::close;
 use rustix::fs::{AtFlags, CWD, linkat};
 
 /// Writes a file, in the place of one that is there. Errors name it, but for those of
@@ -85,15 +86,31 @@ fn at(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<(
     }
     let mut out = BufWriter::new(&fresh);
     write(&mut out)?;
-    out.flush()?;
+    out.into_inner().map_err(|error| error.into_error())?;
+    store(&fresh)?;
     // A name that is taken is another file's until it is put in its place.
     let beside = |name: &Path| link(&fresh, name).or_else(|_| copy(&fresh, name, kept.clone()));
     let named = tempfile::Builder::new()
         .prefix(".memcuda-")
         .make_in(folder, beside)
         .map_err(alone)?;
+    closed(fresh)?;
     named.persist(path).map_err(|error| error.error)?;
     Ok(())
+}
+
+/// Has all of a file stored. What lies elsewhere (NFS, Lustre, FUSE) may be refused only then, or
+/// when it is closed.
+fn store(file: &File) -> io::Result<()> {
+    match file.sync_all() {
+        // There are file systems that cannot say.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        stored => stored,
+    }
+}
+
+fn closed(file: File) -> io::Result<()> {
+    Ok(close(file)?)
 }
 
 fn link(file: &File, name: &Path) -> io::Result<()> {
@@ -107,8 +124,9 @@ fn copy(mut file: &File, name: &Path, kept: Option<Permissions>) -> io::Result<(
     let mode = kept.map_or(Ok(()), |mode| to.set_permissions(mode));
     let copied = mode.and_then(|()| file.rewind());
     let copied = copied.and_then(|()| io::copy(&mut file, &mut to));
-    copied
-        .map(drop)
+    let stored = copied.and_then(|_| store(&to));
+    stored
+        .and_then(|()| closed(to))
         .inspect_err(|_| drop(fs::remove_file(name)))
 }
 
