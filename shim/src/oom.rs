@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::fd::IntoRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -157,9 +158,20 @@ fn write(path: &Path, thread: u32, bytes: &[u8]) -> std::io::Result<()> {
     let _held = signals::hold();
     let half = directory.join(format!(".oom-{}-{thread}.half", std::process::id()));
     let written = File::create(&half)
-        .and_then(|mut file| file.write_all(bytes))
+        .and_then(|mut file| file.write_all(bytes).map(|()| file))
+        .and_then(close)
         .and_then(|()| fs::rename(&half, path));
     written.inspect_err(|_| drop(fs::remove_file(&half)))
+}
+
+/// Closes a file: over a network it may be said only then that there was no room. That all of it
+/// is on a disk is not waited for, which takes long where others write.
+fn close(file: File) -> std::io::Result<()> {
+    // SAFETY: the descriptor is nobody else's any more.
+    match unsafe { libc::close(file.into_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
 
 #[cfg(test)]

@@ -212,6 +212,21 @@ fn a_file_that_may_not_grow_ends_no_program() {
 }
 
 #[test]
+fn a_report_that_finds_no_room_when_it_is_closed_is_none() {
+    let late = compile("closed.c", "libclosed.so", &["-shared", "-fPIC"]);
+    let reports = tempfile::tempdir().unwrap();
+    let mut failing = preloaded(program("whose.c", "whose"), &[shim(), late]);
+    failing.env("MEMCUDA_LIMIT", "8MiB");
+    failing.env("MEMCUDA_OOM_REPORT", reports.path());
+    let output = failing.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let written = String::from_utf8(output.stderr).unwrap();
+    let why = "no report can be written there: Disk quota exceeded";
+    assert!(written.contains(why), "{written}");
+    assert_eq!(fs::read_dir(reports.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn a_log_that_nobody_reads_ends_no_program() {
     let (unread, log) = std::io::pipe().unwrap();
     drop(unread);
