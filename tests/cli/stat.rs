@@ -13,7 +13,11 @@ use memcuda::pool::Stats;
 use memcuda::stats_page::{self, Counters, MEMFD_NAME, WORDS, Writer};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::{check_units, code, failed, objects, run, stderr, stdout, until};
+use crate::snapshot::Holder;
+use crate::{
+    NO_FILES, UNLISTED, check_units, code, failed, library, memcuda, objects, run, stderr, stdout,
+    until,
+};
 
 /// What of a process's numbers has no unit.
 pub const COUNTS: [&str; 16] = [
@@ -265,4 +269,120 @@ fn a_process_that_is_not_there_is_said_to_be_none() {
         let said = format!("memcuda: there is no process {none}\n");
         failed(&run(verb), 1, &said);
     }
+}
+
+/// What would be said of nobody, were it not for an error.
+const ALL: [&[&str]; 4] = [
+    &["stat", "--all"],
+    &["stat", "--all", "--json"],
+    &["top", "--once", "--delay", "0.1"],
+    &["web", "--metrics"],
+];
+
+#[test]
+fn who_cannot_be_looked_for_is_not_said_to_be_nobody() {
+    let [first, second] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (none, unlisted) = (
+        library(first.path(), NO_FILES),
+        library(second.path(), UNLISTED),
+    );
+    for verb in ALL {
+        let output = memcuda().args(verb).env("LD_PRELOAD", &none).output();
+        let said = "the processes of this machine cannot be listed: Too many open files";
+        failed(&output.unwrap(), 1, said);
+        let mut command = memcuda();
+        command.args(verb).env("LD_PRELOAD", &unlisted);
+        command.env("UNLISTED", "/proc").env("NAMES", "3");
+        let said = "cannot be listed: Input/output error";
+        failed(&command.env("ERROR", "5").output().unwrap(), 1, said);
+    }
+}
+
+#[test]
+fn who_cannot_be_looked_into_for_once_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let unlisted = library(folder.path(), UNLISTED);
+    let shown = Shown::new(stats_page::VERSION, &[counters()]);
+    let what = format!("/proc/{}/fd", shown.pid());
+    let said = |verb: &[&str], names: &str, error: &str| {
+        let mut command = memcuda();
+        command.args(verb).env("LD_PRELOAD", &unlisted);
+        command.env("UNLISTED", &what).env("NAMES", names);
+        let output = command.env("ERROR", error).output().unwrap();
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        (stdout(&output), stderr(&output))
+    };
+    let line = format!("memcuda: process {}: ", shown.pid());
+    for names in ["-1", "0"] {
+        for verb in &ALL[..3] {
+            let (_, told) = said(verb, names, "23");
+            let why = format!("{line}Too many open files in system");
+            assert!(told.contains(&why), "{verb:?} {names}: {told}");
+            // It is another user's, or has ended meanwhile.
+            for error in ["1", "2", "3", "13"] {
+                let (_, told) = said(verb, names, error);
+                assert!(!told.contains(&line), "{verb:?} {names} {error}: {told}");
+            }
+        }
+    }
+    let (metrics, _) = said(ALL[3], "-1", "23");
+    assert!(
+        !metrics.contains("\nmemcuda_unread_processes 0\n"),
+        "{metrics}"
+    );
+}
+
+/// A command that may open no other file, from the list of sockets on or behind it, until it
+/// lists a folder.
+const SHORT: &str = "#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+static void may_open(rlim_t files) {
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = files < limit.rlim_max ? files : limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+int open64(const char *path, int flags, ...) {
+    int (*next)(const char *, int, ...) = dlsym(RTLD_NEXT, \"open64\");
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = va_arg(rest, mode_t);
+    va_end(rest);
+    if (strcmp(path, \"/proc/self/net/unix\") != 0) return next(path, flags, mode);
+    if (getenv(\"LISTS\") == NULL) may_open(3);
+    int list = next(path, flags, mode);
+    may_open(3);
+    return list;
+}
+DIR *opendir(const char *path) {
+    may_open(1000);
+    return ((DIR *(*)(const char *))dlsym(RTLD_NEXT, \"opendir\"))(path);
+}
+";
+
+#[test]
+fn a_command_that_is_short_of_files_says_nothing_of_the_process() {
+    let [first, second] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let short = library(first.path(), SHORT);
+    let unlisted = library(second.path(), UNLISTED);
+    let holder = Holder::start(&[], &["malloc 5000".to_owned()]);
+    for name in ["LISTS", "CANNOT_LIST"] {
+        let mut command = memcuda();
+        command.args(["snapshot", &holder.pid(), "--json"]);
+        command.env("LD_PRELOAD", &short).env(name, "1");
+        let said = "cannot be asked: Too many open files";
+        failed(&command.output().unwrap(), 1, said);
+    }
+    let mut command = memcuda();
+    command.args(["stat", &holder.pid()]).env("NAMES", "0");
+    command.env("LD_PRELOAD", &unlisted).env("ERROR", "23");
+    command.env("UNLISTED", format!("/proc/{}/fd", holder.pid()));
+    failed(&command.output().unwrap(), 1, "Too many open files");
 }

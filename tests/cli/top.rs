@@ -16,7 +16,9 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use crate::snapshot::{Holder, mixed};
 use crate::stat::{COUNTS, Shown, counters};
 use crate::waiting::LONG;
-use crate::{check_units, code, failed, memcuda, objects, run, stderr, stdout, until};
+use crate::{
+    NO_THREADS, check_units, code, failed, library, memcuda, objects, run, stderr, stdout, until,
+};
 
 /// What gives a terminal back: the screen before, and the cursor.
 const BACK: [&str; 2] = ["\x1b[?1049l", "\x1b[?25h"];
@@ -318,6 +320,17 @@ fn without_a_terminal_it_says_what_to_do() {
             );
         }
     }
+}
+
+#[test]
+fn without_a_thread_it_says_what_it_was_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_master, slave) = pty(80, 24);
+    let end = || Stdio::from(slave.try_clone().unwrap());
+    let mut command = Terminal::command();
+    command.env("LD_PRELOAD", library(folder.path(), NO_THREADS));
+    let output = command.stdin(end()).stdout(end()).output().unwrap();
+    failed(&output, 1, "cannot start a thread that reads keys: ");
 }
 
 #[test]

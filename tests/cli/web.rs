@@ -10,7 +10,7 @@ use crate::server::Server;
 use crate::snapshot::{Holder, mixed};
 use crate::stand_in::{StandIn, entry, holders, listening};
 use crate::stat::{Shown, counters};
-use crate::{memcuda, stdout, until};
+use crate::{NO_THREADS, UNLISTED, failed, library, memcuda, stdout, until};
 
 #[test]
 fn a_process_is_shown_with_its_counters_rates_and_history() {
@@ -247,4 +247,37 @@ fn check_format(text: &str) {
         }
     }
     assert!(text.ends_with('\n'));
+}
+
+/// Numbers of nobody would be taken for jobs that have ended.
+#[test]
+fn while_processes_cannot_be_listed_there_are_no_numbers_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = memcuda();
+    command.env("LD_PRELOAD", library(folder.path(), UNLISTED));
+    command.env("UNLISTED", "/proc").env("NAMES", "-1");
+    command.env("ERROR", "23").env("MEMCUDA_KEEPER", "off");
+    let server = Server::start(&mut command, &[]);
+    for path in ["/metrics", "/api/now", "/api/map?pool=1-0-1"] {
+        let (status, _, said) = server.get(path);
+        let why = "the processes of this machine cannot be listed: Too many open files in system";
+        assert!(
+            status == 503 && said.starts_with(why),
+            "{path}: {status} {said}"
+        );
+    }
+    assert_eq!(server.get("/").0, 200);
+}
+
+#[test]
+fn without_a_thread_it_says_what_it_was_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = memcuda();
+    command.env("LD_PRELOAD", library(folder.path(), NO_THREADS));
+    let output = command.args(["web", "--listen", "127.0.0.1:0"]).output();
+    failed(
+        &output.unwrap(),
+        1,
+        "cannot start a thread that looks at processes: ",
+    );
 }

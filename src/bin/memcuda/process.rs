@@ -2,6 +2,7 @@
 //! statistics page. Reads only; a process that ends meanwhile is simply gone.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -29,22 +30,41 @@ impl Page {
 
 /// The statistics page of a process, `None` where it has none, or the reason
 /// why one cannot tell.
-pub fn page(pid: u32) -> std::io::Result<Option<Page>> {
-    for entry in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
-        let target = fs::read_link(entry.path());
-        if target.is_ok_and(|t| is_page(&t))
-            && let Some(file) = open_file(&entry.path())?
-        {
-            let inode = file.metadata()?.ino();
-            return Ok(Some(Page { pid, inode, file }));
+pub fn page(pid: u32) -> io::Result<Option<Page>> {
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
+        let path = entry?.path();
+        let file = match fs::read_link(&path) {
+            Ok(target) if is_page(&target) => open_file(&path),
+            other => other.map(|_| None),
+        };
+        match file {
+            Ok(Some(file)) => {
+                let inode = file.metadata()?.ino();
+                return Ok(Some(Page { pid, inode, file }));
+            }
+            Ok(None) => {}
+            Err(error) => match error.kind() {
+                // Closed since it was listed; or deeper in a tree than can be said.
+                ErrorKind::NotFound | ErrorKind::InvalidFilename => {}
+                _ => return Err(error),
+            },
         }
     }
     Ok(None)
 }
 
+/// Is this said of processes of others, and of those that have ended meanwhile?
+pub fn is_out_of_sight(error: &io::Error) -> bool {
+    let ended = Some(rustix::io::Errno::SRCH.raw_os_error());
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound | ErrorKind::PermissionDenied
+    ) || error.raw_os_error() == ended
+}
+
 /// Opens a regular file, `None` where it is none. Never waits: anybody may give a
 /// pipe the name of a page, in a file system of their own.
-fn open_file(path: &Path) -> std::io::Result<Option<File>> {
+fn open_file(path: &Path) -> io::Result<Option<File>> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new()
         .read(true)
@@ -91,13 +111,18 @@ fn is_page(target: &Path) -> bool {
 }
 
 /// Every process that can be seen, by ascending id.
-pub fn all() -> Vec<u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut pids: Vec<u32> = entries
-        .filter_map(|e| e.file_name().to_str()?.parse().ok())
-        .collect();
+pub fn all() -> io::Result<Vec<u32>> {
+    let mut pids = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        pids.extend(
+            entry?
+                .file_name()
+                .to_str()
+                .and_then(|it| it.parse::<u32>().ok()),
+        );
+    }
     pids.sort_unstable();
-    pids
+    Ok(pids)
 }
 
 /// A process and everything that descends from it.

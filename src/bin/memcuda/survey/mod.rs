@@ -12,7 +12,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::time::Instant;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use memcuda::stats_page::Counters;
 use serde::Serialize;
 
@@ -57,15 +57,23 @@ pub fn page_of(pid: u32) -> Result<Page> {
     })
 }
 
-/// Pages of all processes; those that cannot be looked into are left out, and
+/// Processes whose page cannot be read, and why, in a line.
+pub type Unread = Vec<(u32, String)>;
+
+/// Pages of all processes; those of others, who may not be looked into, are left out, and
 /// a page that forked processes share is its first process's.
-pub fn pages() -> Vec<Page> {
+pub fn pages() -> Result<(Vec<Page>, Unread)> {
+    let pids = process::all().context("the processes of this machine cannot be listed")?;
+    let (mut pages, mut unread) = (Vec::new(), Unread::new());
     let mut seen = HashSet::new();
-    let pages = process::all().into_iter();
-    pages
-        .filter_map(|pid| process::page(pid).ok().flatten())
-        .filter(|page| seen.insert(page.inode))
-        .collect()
+    for pid in pids {
+        match process::page(pid) {
+            Ok(page) => pages.extend(page.filter(|page| seen.insert(page.inode))),
+            Err(error) if process::is_out_of_sight(&error) => {}
+            Err(error) => unread.push((pid, error.to_string())),
+        }
+    }
+    Ok((pages, unread))
 }
 
 /// A process and a device that it has a pool on.
@@ -102,8 +110,7 @@ pub type Key = (u64, u32, u64);
 pub struct Seen {
     /// By process, then by device.
     pub rows: Vec<Row>,
-    /// Processes whose page cannot be read, and why, in a line.
-    pub unread: Vec<(u32, String)>,
+    pub unread: Unread,
 }
 
 /// Looks again and again, and remembers the last look.
@@ -114,12 +121,14 @@ pub struct Survey {
 
 impl Survey {
     /// Every process that can be seen now.
-    pub fn look(&mut self) -> Seen {
-        self.read(&pages())
+    pub fn look(&mut self) -> Result<Seen> {
+        let (pages, unread) = pages()?;
+        Ok(self.read(&pages, unread))
     }
 
-    fn read(&mut self, pages: &[Page]) -> Seen {
-        let mut seen = Seen::default();
+    fn read(&mut self, pages: &[Page], unread: Unread) -> Seen {
+        let rows = Vec::new();
+        let mut seen = Seen { rows, unread };
         for page in pages {
             match page.read() {
                 Ok(devices) => self.add(&mut seen, page, devices),

@@ -2,16 +2,18 @@
 //! process is asked, and why one may not answer.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
 
 use anyhow::{Result, anyhow, bail};
 use memcuda::picture::Picture;
 use memcuda::picture::ask::{self, DOORS};
 use nix::sys::socket::{getsockopt, sockopt};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use super::{another_user_s, page_of};
+use crate::process;
 
 /// The picture of a process, or in one line why there is none.
 pub fn picture(pid: u32) -> Result<Picture> {
@@ -19,7 +21,8 @@ pub fn picture(pid: u32) -> Result<Picture> {
         bail!("there is no process {pid}");
     }
     let mut is_crowded = false;
-    for name in doors(pid) {
+    let unasked = |error| anyhow!("process {pid} cannot be asked: {error}");
+    for name in doors(pid).map_err(unasked)? {
         let socket = match enter(&name) {
             Ok(socket) => socket,
             // Its own door or, if not, somebody else's of that name.
@@ -27,6 +30,7 @@ pub fn picture(pid: u32) -> Result<Picture> {
                 is_crowded = true;
                 continue;
             }
+            Err(error) if is_own(&error) => return Err(unasked(error)),
             // Gone since it was listed.
             Err(_) => continue,
         };
@@ -50,8 +54,12 @@ pub fn picture(pid: u32) -> Result<Picture> {
 
 /// The sockets at which processes can be asked, those that bear this number
 /// first: a process in a container knows itself by another one.
-fn doors(pid: u32) -> Vec<String> {
-    let list = fs::read("/proc/self/net/unix").unwrap_or_default();
+fn doors(pid: u32) -> io::Result<Vec<String>> {
+    let list = match fs::read("/proc/self/net/unix") {
+        // Not every sandbox shows it.
+        Err(error) if process::is_out_of_sight(&error) => Vec::new(),
+        list => list?,
+    };
     let list = String::from_utf8_lossy(&list);
     let names = list.lines().filter_map(|line| line.split_once('@'));
     let mut doors: Vec<String> = names
@@ -63,7 +71,14 @@ fn doors(pid: u32) -> Vec<String> {
     doors.dedup();
     let own = own(pid);
     doors.sort_by_key(|name| !name.contains(&own));
-    doors
+    Ok(doors)
+}
+
+/// Does this process lack something, or the whole machine, whoever would be asked?
+fn is_own(error: &io::Error) -> bool {
+    let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    let number = error.raw_os_error();
+    lacks.iter().any(|it| Some(it.raw_os_error()) == number)
 }
 
 /// What the names of a process's doors have in them.
@@ -72,7 +87,7 @@ fn own(pid: u32) -> String {
 }
 
 /// Connects without waiting.
-fn enter(name: &str) -> std::io::Result<UnixStream> {
+fn enter(name: &str) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(

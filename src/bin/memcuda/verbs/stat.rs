@@ -40,10 +40,13 @@ struct Device {
 }
 
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let pages = match arguments.pid {
-        Some(pid) => vec![survey::page_of(pid)?],
-        None => survey::pages(),
+    let (pages, unread) = match arguments.pid {
+        Some(pid) => (vec![survey::page_of(pid)?], Vec::new()),
+        None => survey::pages()?,
     };
+    for (pid, why) in unread {
+        output::say(format_args!("process {pid}: {why}"));
+    }
     let mut devices = Vec::new();
     for page in &pages {
         let counters = match page.read() {

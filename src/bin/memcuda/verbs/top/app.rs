@@ -37,6 +37,8 @@ pub enum Wish {
 /// What is shown.
 pub struct App {
     pub seen: Seen,
+    /// Why there is nothing newer.
+    pub unseen: Option<String>,
     pub names: Names,
     /// Of which process, and its picture or why there is none.
     pub picture: Option<(u32, Result<Picture, String>)>,
@@ -61,6 +63,7 @@ impl App {
     pub fn new(sort: usize, filter: String) -> Self {
         Self {
             seen: Seen::default(),
+            unseen: None,
             names: Names::default(),
             picture: None,
             view: View::default(),
@@ -81,6 +84,7 @@ impl App {
     /// is now; where it is gone, the one in its place is.
     pub fn take(&mut self, seen: Seen) {
         self.seen = seen;
+        self.unseen = None;
         self.order();
     }
 
@@ -108,9 +112,10 @@ impl App {
 
     /// What is said where no row fits.
     pub fn nobody(&self) -> String {
-        match &self.filter[..] {
-            "" => NOBODY.to_owned(),
-            filter => format!("no process has \"{filter}\" in it"),
+        match (&self.unseen, &self.filter[..]) {
+            (Some(why), _) => why.clone(),
+            (None, "") => NOBODY.to_owned(),
+            (None, filter) => format!("no process has \"{filter}\" in it"),
         }
     }
 

@@ -83,6 +83,10 @@ fn heading(app: &App, width: u16) -> Paragraph<'static> {
     if app.paused {
         text += "  PAUSED";
     }
+    // What is shown was true before.
+    if let Some(why) = &app.unseen {
+        text = format!(" {why}");
+    }
     let style = Style::new().add_modifier(Modifier::REVERSED);
     Paragraph::new(format!("{text:<0$}", usize::from(width))).style(style)
 }

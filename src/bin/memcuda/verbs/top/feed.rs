@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result};
 use memcuda::picture::Picture;
 
 use crate::survey::{self, Names, Seen, Survey};
@@ -16,7 +17,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// What is new.
 pub enum News {
-    Seen(Seen),
+    Seen(Result<Seen, String>),
     Names(Names),
     Picture(u32, Box<Result<Picture, String>>),
 }
@@ -29,13 +30,16 @@ pub struct Feed {
 
 impl Feed {
     /// Looks at all processes at this distance, from now on.
-    pub fn start(every: Duration) -> std::io::Result<Self> {
+    pub fn start(every: Duration) -> Result<Self> {
         let (sender, news) = sync_channel(8);
         let wanted = Arc::new(Mutex::new(None));
         let (others, asked) = (sender.clone(), wanted.clone());
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        thread("counters").spawn(move || counters(&sender, every))?;
-        thread("pictures").spawn(move || pictures(&others, &asked))?;
+        let counters = thread("counters").spawn(move || counters(&sender, every));
+        let pictures = thread("pictures").spawn(move || pictures(&others, &asked));
+        counters
+            .and(pictures)
+            .context("cannot start a thread that looks at processes")?;
         Ok(Self { news, wanted })
     }
 
@@ -49,7 +53,8 @@ fn counters(news: &SyncSender<News>, every: Duration) {
     let mut survey = Survey::default();
     loop {
         let begin = Instant::now();
-        if news.send(News::Seen(survey.look())).is_err() {
+        let seen = survey.look().map_err(|why| format!("{why:#}"));
+        if news.send(News::Seen(seen)).is_err() {
             return;
         }
         std::thread::sleep(every.saturating_sub(begin.elapsed()));

@@ -75,9 +75,9 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let mut app = App::new(arguments.sort, arguments.filter.clone());
     if arguments.once {
         let mut survey = Survey::default();
-        survey.look();
+        survey.look()?;
         std::thread::sleep(every);
-        app.take(survey.look());
+        app.take(survey.look()?);
         once(&app, arguments.json)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -122,7 +122,8 @@ fn take(app: &mut App, news: News) {
     }
     app.now_us = now_us();
     match news {
-        News::Seen(seen) => app.take(seen),
+        News::Seen(Ok(seen)) => app.take(seen),
+        News::Seen(Err(why)) => app.unseen = Some(why),
         News::Names(names) => app.names = names,
         News::Picture(pid, picture) => app.picture = Some((pid, *picture)),
     }

@@ -58,7 +58,8 @@ impl Screen {
             signals,
         };
         let thread = std::thread::Builder::new().name("keys".to_owned());
-        thread.spawn(move || read(&sender))?;
+        let reading = thread.spawn(move || read(&sender));
+        reading.context("cannot start a thread that reads keys")?;
         Ok(screen)
     }
 

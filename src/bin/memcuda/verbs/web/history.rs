@@ -59,10 +59,12 @@ pub struct History {
 }
 
 impl History {
-    /// Adds a look.
-    pub fn add(&mut self, rows: &[Row], time_ms: u64) {
+    /// Adds a look: what was seen, and whose page could not be read, who has not ended.
+    pub fn add(&mut self, rows: &[Row], unread: &[(u32, String)], time_ms: u64) {
         let seen: HashSet<Key> = rows.iter().map(Row::key).collect();
-        self.end(&seen, time_ms);
+        let unread: HashSet<u32> = unread.iter().map(|(pid, _)| *pid).collect();
+        let is_there = |key: &Key| seen.contains(key) || unread.contains(&key.1);
+        self.end(is_there, time_ms);
         for row in rows {
             self.add_row(row, time_ms);
         }
@@ -77,11 +79,11 @@ impl History {
         self.began = true;
     }
 
-    fn end(&mut self, seen: &HashSet<Key>, time_ms: u64) {
+    fn end(&mut self, is_there: impl Fn(&Key) -> bool, time_ms: u64) {
         let ended = self
             .series
             .iter_mut()
-            .filter(|(key, series)| series.alive && !seen.contains(key));
+            .filter(|(key, series)| series.alive && !is_there(key));
         let mut events = Vec::new();
         for (&(_, pid, device), series) in ended {
             series.alive = false;
@@ -243,10 +245,10 @@ mod tests {
     #[test]
     fn events_are_differences_of_two_looks() {
         let mut history = History::default();
-        history.add(&[row(1, 5, 0)], 1000);
+        history.add(&[row(1, 5, 0)], &[], 1000);
         assert!(told(&history).is_empty(), "nothing has happened yet");
-        history.add(&[row(1, 1 << 20, 0), row(2, 7, 0)], 2000);
-        history.add(&[row(1, 3 << 20, 2)], 3000);
+        history.add(&[row(1, 1 << 20, 0), row(2, 7, 0)], &[], 2000);
+        history.add(&[row(1, 3 << 20, 2)], &[], 3000);
         let all = [
             "out of memory: job 1: 2 allocations failed for lack of memory",
             "grew: job 1 grew 3.0 MiB",
@@ -254,7 +256,10 @@ mod tests {
             "began: job 2 began to use it",
         ];
         assert_eq!(told(&history), all);
-        history.add(&[row(1, 2 << 20, 2)], 4000);
+        history.add(&[row(1, 2 << 20, 2)], &[], 4000);
+        let unread = [(1, "why".to_owned())];
+        history.add(&[], &unread, 5000);
+        history.add(&[row(1, 2 << 20, 2)], &[], 6000);
         assert_eq!(told(&history)[0], "gave back: job 1 gave back 1.0 MiB");
     }
 
@@ -265,14 +270,14 @@ mod tests {
             // A process that stays and two that come and go each second.
             let pid = 10 + 2 * look as u32;
             let rows = [row(1, look, look), row(pid, 1, 0), row(pid + 1, 1, 0)];
-            history.add(&rows, 1000 * (look + 1));
+            history.add(&rows, &[], 1000 * (look + 1));
         }
         let stays = (1, 1, 0);
         assert_eq!(history.samples(&stays, 0).count(), SAMPLES);
         assert_eq!(history.samples(&stays, 600_000).count(), 10);
         assert_eq!(history.events().count(), EVENTS);
         assert!(history.series.len() <= POOLS);
-        history.add(&[], 10_000_000);
+        history.add(&[], &[], 10_000_000);
         assert_eq!(history.series.len(), 0);
     }
 
@@ -280,11 +285,11 @@ mod tests {
     fn what_has_ended_keeps_nobody_out() {
         let mut history = History::default();
         let ended: Vec<Row> = (0..POOLS as u32 - 1).map(|pid| row(pid, 1, 0)).collect();
-        history.add(&ended[..10], 1000);
-        history.add(&ended, 2000);
+        history.add(&ended[..10], &[], 1000);
+        history.add(&ended, &[], 2000);
         let [one, other, third] = [5000, 5001, 5002].map(|pid| row(pid, 1, 0));
-        history.add(std::slice::from_ref(&one), 3000);
-        history.add(&[one.clone(), other.clone(), third.clone()], 4000);
+        history.add(std::slice::from_ref(&one), &[], 3000);
+        history.add(&[one.clone(), other.clone(), third.clone()], &[], 4000);
         for (row, samples) in [(one, 2), (other, 1), (third, 1)] {
             assert_eq!(
                 history.samples(&row.key(), 0).count(),
@@ -297,8 +302,8 @@ mod tests {
         assert_eq!(history.series.len(), POOLS);
         // Of the living nobody goes.
         let all: Vec<Row> = (0..POOLS as u32 + 1).map(|pid| row(pid, 1, 0)).collect();
-        history.add(&all, 5000);
-        history.add(&all, 6000);
+        history.add(&all, &[], 5000);
+        history.add(&all, &[], 6000);
         assert_eq!(history.series.len(), POOLS);
         assert!(history.series.values().all(|series| series.alive));
     }

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 
 use crate::survey::{self, Survey};
 use crate::{accepted, output};
@@ -54,7 +54,7 @@ impl Arguments {
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.metrics {
-        let text = metrics::text(&Survey::default().look(), &survey::names());
+        let text = metrics::text(&Survey::default().look()?, &survey::names());
         output::out().write_all(text.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -71,7 +71,8 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let watching = watch.clone();
     std::thread::Builder::new()
         .name("watch".to_owned())
-        .spawn(move || watching.run(survey))?;
+        .spawn(move || watching.run(survey))
+        .context("cannot start a thread that looks at processes")?;
     tracing::info!("serves http://{at}/");
     // A closed output is no reason not to serve.
     let _ = output::line(format_args!("http://{at}/{behind}"));

@@ -10,7 +10,7 @@ use super::http::{Answer, Head, Request, Status};
 use super::watch::Watch;
 use super::{metrics, page};
 use crate::names::entry::Object;
-use crate::survey::{Key, Rates, Row};
+use crate::survey::{Key, Rates, Row, Seen};
 
 /// Most names of one answer.
 const MOST_NAMES: u64 = 500;
@@ -30,15 +30,15 @@ pub fn answer(head: Head<'_>, access: &Access, watch: &Watch) -> Answer {
     };
     let mut answer = match request.path {
         "/" => page::answer(),
-        "/api/now" => now(watch),
+        "/api/now" => of_seen(watch, now),
         "/api/samples" => samples(&request, watch),
-        "/api/map" => map(&request, watch),
+        "/api/map" => of_seen(watch, |_, seen| map(&request, seen, watch)),
         "/api/names" => names(&request, watch),
         "/api/events" => events(&request, watch),
-        "/metrics" => {
-            let text = metrics::text(&watch.seen().1, &watch.names());
+        "/metrics" => of_seen(watch, |_, seen| {
+            let text = metrics::text(seen, &watch.names());
             Answer::found(metrics::KIND, text.into_bytes())
-        }
+        }),
         _ => Answer::refused(
             Status::NotFound,
             "there is no such page; / is the view, /metrics the numbers",
@@ -80,8 +80,15 @@ fn key(name: &str) -> Option<Key> {
     Some((numbers.next()?.parse().ok()?, pid, ordinal))
 }
 
-fn now(watch: &Watch) -> Answer {
-    let (time_ms, seen) = watch.seen();
+/// An answer of the last look; without one there are no figures, not those of nobody.
+fn of_seen(watch: &Watch, answer: impl FnOnce(u64, &Seen) -> Answer) -> Answer {
+    match watch.seen() {
+        Ok((time_ms, seen)) => answer(time_ms, &seen),
+        Err(why) => Answer::refused(Status::Unavailable, &why),
+    }
+}
+
+fn now(time_ms: u64, seen: &Seen) -> Answer {
     let pool = |row| Pool {
         pool: called(row),
         hit_share: row.rates.as_ref().and_then(Rates::hit_share),
@@ -141,9 +148,8 @@ fn samples(request: &Request<'_>, watch: &Watch) -> Answer {
     Answer::json(&pools)
 }
 
-fn map(request: &Request<'_>, watch: &Watch) -> Answer {
+fn map(request: &Request<'_>, seen: &Seen, watch: &Watch) -> Answer {
     let name = request.query("pool").unwrap_or_default();
-    let (_, seen) = watch.seen();
     // Only what was seen is asked, not any process.
     let Some(row) = seen.rows.iter().find(|row| called(row) == name) else {
         let why = "that process has ended, or has no pool on that device".to_owned();

@@ -30,6 +30,8 @@ type Cache<T> = Arc<Mutex<Option<(Instant, T)>>>;
 #[derive(Default)]
 pub struct Watch {
     seen: Mutex<(u64, Arc<Seen>)>,
+    /// Why the last look saw nothing.
+    unseen: Mutex<Option<String>>,
     history: Mutex<History>,
     names: Cache<Names>,
     /// The last of them that the keeper has told.
@@ -49,15 +51,23 @@ impl Watch {
 
     /// Looks once.
     pub fn look(&self, survey: &mut Survey) {
-        let seen = survey.look();
-        let time_ms = now_us() / 1000;
-        self.history().add(&seen.rows, time_ms);
-        *lock(&self.seen) = (time_ms, Arc::new(seen));
+        let looked = survey.look();
+        *lock(&self.unseen) = looked.as_ref().err().map(|why| format!("{why:#}"));
+        // Nobody has ended where nobody could be looked for.
+        if let Ok(seen) = looked {
+            let time_ms = now_us() / 1000;
+            self.history().add(&seen.rows, &seen.unread, time_ms);
+            *lock(&self.seen) = (time_ms, Arc::new(seen));
+        }
     }
 
-    /// The last look, and when it was, in milliseconds of the Unix epoch.
-    pub fn seen(&self) -> (u64, Arc<Seen>) {
-        lock(&self.seen).clone()
+    /// The last look, and when it was, in milliseconds of the Unix epoch; or why it saw
+    /// nothing.
+    pub fn seen(&self) -> Result<(u64, Arc<Seen>), String> {
+        match lock(&self.unseen).clone() {
+            Some(why) => Err(why),
+            None => Ok(lock(&self.seen).clone()),
+        }
     }
 
     /// The last minutes.

@@ -16,7 +16,8 @@ use made_up::{named, picture, seen};
 use svg::svg;
 
 use super::app::{App, Wish};
-use super::{columns, draw};
+use super::feed::News;
+use super::{columns, draw, take};
 use crate::survey::{Names, Seen};
 
 fn root() -> &'static Path {
@@ -151,6 +152,20 @@ fn what_is_chosen_stays_chosen() {
     app.take(Seen::default());
     assert_eq!(pid(&app), None);
     press(&mut app, &[KeyCode::Down, KeyCode::End, KeyCode::PageUp]);
+}
+
+#[test]
+fn an_error_is_not_shown_as_nobody() {
+    let mut app = app();
+    let why = "the processes of this machine cannot be listed: why".to_owned();
+    take(&mut app, News::Seen(Err(why.clone())));
+    let screen = text(&shot(&mut app, 80, 24));
+    assert!(screen.contains(&why) && screen.contains("4980"), "{screen}");
+    take(&mut app, News::Seen(Ok(seen())));
+    assert!(!text(&shot(&mut app, 80, 24)).contains(&why));
+    let mut app = App::new(0, String::new());
+    take(&mut app, News::Seen(Err(why.clone())));
+    assert_eq!(app.nobody(), why);
 }
 
 #[test]
