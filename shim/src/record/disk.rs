@@ -13,6 +13,9 @@ use memcuda_core::trace::frames::MAGIC;
 /// `MADV_POPULATE_WRITE` (Linux 5.14).
 const POPULATE: libc::c_int = 23;
 
+/// How often a call is made that signals interrupt.
+const TRIES: u32 = 100;
+
 /// Why there is no file, in words.
 pub type Refused = String;
 
@@ -39,7 +42,7 @@ fn open_as(path: &Path, how: libc::c_int) -> Result<Result<OwnedFd, Error>, Refu
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NONBLOCK | how;
     // SAFETY: the path is a string that ends in NUL.
-    let opened = check(unsafe { libc::open(name.as_ptr(), flags, 0o644) });
+    let opened = again(|| unsafe { libc::open(name.as_ptr(), flags, 0o644) });
     // SAFETY: it was opened above, and is nobody else's.
     Ok(opened.map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) }))
 }
@@ -102,6 +105,19 @@ fn check(result: libc::c_int) -> Result<libc::c_int, Error> {
     }
 }
 
+/// A call that a signal of the program may interrupt, as those of file systems in another
+/// process (FUSE) do, and of tmpfs before Linux 6.0: made again, but not for ever, as a timer
+/// may be faster.
+fn again(call: impl Fn() -> libc::c_int) -> Result<libc::c_int, Error> {
+    for _ in 1..TRIES {
+        match check(call()) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+    check(call())
+}
+
 /// Makes the file so long, with room on the disk behind every byte: a store into
 /// a mapping whose file has none would end the program.
 pub fn provide(descriptor: libc::c_int, offset: usize, bytes: usize) -> Result<(), Error> {
@@ -116,7 +132,7 @@ pub fn provide(descriptor: libc::c_int, offset: usize, bytes: usize) -> Result<(
     }
     let (start, length) = (offset as libc::off_t, bytes as libc::off_t);
     // SAFETY: takes no pointer.
-    let given = check(unsafe { libc::fallocate(descriptor, 0, start, length) });
+    let given = again(|| unsafe { libc::fallocate(descriptor, 0, start, length) });
     match given {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
             fill(descriptor, offset, bytes)
@@ -129,19 +145,11 @@ pub fn provide(descriptor: libc::c_int, offset: usize, bytes: usize) -> Result<(
 fn fill(descriptor: libc::c_int, offset: usize, bytes: usize) -> Result<(), Error> {
     let zeros = [0_u8; 4096];
     for at in (offset..offset + bytes).step_by(zeros.len()) {
+        let (from, at) = (zeros.as_ptr().cast(), at as libc::off_t);
         // SAFETY: the buffer is as long as said.
-        let wrote = unsafe {
-            libc::pwrite(
-                descriptor,
-                zeros.as_ptr().cast(),
-                zeros.len(),
-                at as libc::off_t,
-            )
-        };
-        match wrote {
-            -1 => return Err(Error::last_os_error()),
-            wrote if wrote as usize != zeros.len() => return Err(ErrorKind::StorageFull.into()),
-            _ => {}
+        let wrote = again(|| unsafe { libc::pwrite(descriptor, from, zeros.len(), at) as _ })?;
+        if wrote as usize != zeros.len() {
+            return Err(ErrorKind::StorageFull.into());
         }
     }
     Ok(())

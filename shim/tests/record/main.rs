@@ -7,6 +7,7 @@ mod closing;
 mod crowd;
 mod fit;
 mod graph;
+mod interrupted;
 #[path = "../support/keeper.rs"]
 mod keeper;
 mod python;
