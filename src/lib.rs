@@ -25,6 +25,7 @@ pub mod share;
 pub mod stats_page;
 pub mod trace;
 pub mod units;
+pub mod waiting;
 
 #[cfg(test)]
 #[path = "../tests/support/random.rs"]

@@ -130,7 +130,8 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
                 Lack::Memory | Lack::Limit => {
                     let device = device(ordinal).filter(|device| device.could_hold(bytes));
                     let limited = lack == Lack::Limit;
-                    give_pages(device, bytes) || !limited && ask_others(device, bytes, failed)
+                    give_pages(device, bytes)
+                        || !limited && ask_others(device, bytes, bytes, failed)
                 }
             }
         })),
@@ -180,7 +181,8 @@ fn make_tables(reader: Option<&Device>, failed: Instant) -> bool {
     let pool = reader.and_then(Device::pool);
     give_pages(reader, FIRST)
         || pool.is_some_and(|pool| pool.give_back(FIRST, PATIENCE) > 0)
-        || ask_others(reader, FIRST, failed)
+        // Nobody knows how many lack.
+        || ask_others(reader, FIRST, 0, failed)
 }
 
 fn give_pages(device: Option<&Device>, bytes: u64) -> bool {
@@ -188,9 +190,14 @@ fn give_pages(device: Option<&Device>, bytes: u64) -> bool {
     pages.is_some_and(|pages| pages.give_back(bytes, PATIENCE) > 0)
 }
 
-fn ask_others(device: Option<&Device>, bytes: u64, failed: Instant) -> bool {
-    let given = device.map_or(0, |device| device.make_room(bytes, failed));
-    if given >= bytes {
+/// Asks for so many bytes, of which a request needs no fewer than these.
+fn ask_others(device: Option<&Device>, asked: u64, needed: u64, failed: Instant) -> bool {
+    let ask = |(engine, device): (&Engine, &Device)| {
+        let lack = || device.lack(&engine.driver, needed);
+        device.make_room(asked, &lack, failed)
+    };
+    let given = engine::running().zip(device).map_or(0, ask);
+    if given >= asked {
         in_vain::given(failed);
     }
     note_asked(failed, given > 0);

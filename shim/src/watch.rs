@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use memcuda_core::driver::real::Real;
 use memcuda_core::pool::Pool;
 use memcuda_core::units::GIB;
+use memcuda_core::waiting::nap;
 
 use crate::engine::Engine;
 use crate::engine::device::Device;
@@ -61,15 +62,17 @@ pub fn run(engine: &Engine) {
         }
         let idle = engine.pools().any(|pool| pool.idle() > 0)
             || engine.devices.iter().any(|device| device.idle_pages() > 0);
-        if deaf {
+        let longest = if deaf {
             // Whoever stands at the door would be told of again at once.
-            std::thread::sleep(LOOK);
+            nap(LOOK);
+            Duration::ZERO
         } else {
             let timed = engine.config.oom_report.is_some() && engine.pools().next().is_some();
             let shared = keeper::is_missing() || exports::any_held();
             let soon = idle || timed || shared || is_mute(engine);
-            wait(engine, if soon { LOOK } else { REST });
-        }
+            if soon { LOOK } else { REST }
+        };
+        let rung = wait(engine, longest);
         // Nobody hears the keeper while somebody asks it.
         deaf = !keeper::look(engine);
         leave(engine);
@@ -78,7 +81,7 @@ pub fn run(engine: &Engine) {
             engine.pools().for_each(|pool| pool.threads_end(&ended));
         }
         for watched in &mut watched {
-            deaf |= watched.look(engine).is_err();
+            deaf |= watched.look(engine, &rung).is_err();
         }
     }
 }
@@ -106,8 +109,26 @@ fn is_mute(engine: &Engine) -> bool {
     engine.recorder.is_some() && bell(engine).is_none()
 }
 
+/// Where somebody is, by their descriptors.
+enum Rung {
+    At(Vec<i32>),
+    /// Nobody knows.
+    Anywhere,
+}
+
+impl Rung {
+    /// May somebody be at this door? A filter that the program has set since may end it for a
+    /// call that finds nobody.
+    fn may_be_at(&self, door: &Door) -> bool {
+        match self {
+            Rung::At(all) => door.descriptor().is_some_and(|it| all.contains(&it)),
+            Rung::Anywhere => true,
+        }
+    }
+}
+
 /// Waits until somebody asks, or so long.
-fn wait(engine: &Engine, longest: Duration) {
+fn wait(engine: &Engine, longest: Duration) -> Rung {
     let mut heard: Vec<libc::pollfd> = doors(engine)
         .chain(keeper::descriptor())
         .chain(bell(engine))
@@ -122,8 +143,11 @@ fn wait(engine: &Engine, longest: Duration) {
     let waited = unsafe { libc::poll(heard.as_mut_ptr(), count, milliseconds) };
     // It is refused where the process may have no file open at all: whoever asks is late.
     if waited < 0 && Error::last_os_error().kind() != ErrorKind::Interrupted {
-        std::thread::sleep(LOOK);
+        nap(LOOK);
+        return Rung::Anywhere;
     }
+    let told = heard.iter().filter(|one| one.revents != 0);
+    Rung::At(told.map(|one| one.fd).collect())
 }
 
 /// What the thread knows of a device.
@@ -149,13 +173,13 @@ impl<'a> Watched<'a> {
     }
 
     /// Fails where somebody asks and cannot be let in.
-    fn look(&mut self, engine: &Engine) -> std::io::Result<()> {
+    fn look(&mut self, engine: &Engine, rung: &Rung) -> std::io::Result<()> {
         let Some(pool) = self.device.pool() else {
             return Ok(());
         };
         self.note(pool);
         let mut heard = Ok(());
-        if let Some(door) = self.device.door() {
+        if let Some(door) = self.device.door().filter(|door| rung.may_be_at(door)) {
             let lend = |bytes: u64| {
                 let given = self.give(engine, pool, bytes.min(self.quiet()));
                 Answer {

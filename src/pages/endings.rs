@@ -5,6 +5,7 @@ use super::Pages;
 use super::wait::NAP;
 use crate::driver::{Context, Driver};
 use crate::pool::StreamKey;
+use crate::waiting::nap;
 
 impl<D: Driver> Pages<D> {
     /// A stream is about to be destroyed. What it has used is given up behind all that it had,
@@ -31,7 +32,7 @@ impl<D: Driver> Pages<D> {
     pub fn context_leaves(&self, context: Context) {
         self.lock().orders.context_leaves(context);
         while self.lock().orders.is_awaited(context) {
-            std::thread::sleep(NAP);
+            nap(NAP);
         }
     }
 

@@ -2,13 +2,14 @@
 //! addresses that get something else.
 
 use std::sync::MutexGuard;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Pages;
 use super::books::Books;
 use super::page::PageId;
 use super::wait::NAP;
 use crate::driver::{Address, Driver, Result};
+use crate::waiting::Waiting;
 
 impl<D: Driver> Pages<D> {
     /// Nothing of the pages is mapped in this range any more, but for what is in
@@ -24,17 +25,19 @@ impl<D: Driver> Pages<D> {
     /// Gives about so many idle bytes back to the driver, one page more at most,
     /// and returns how many. Waits at most `patience` for what may still run on them.
     pub fn give_back(&self, bytes: u64, patience: Duration) -> u64 {
-        let until = Instant::now().checked_add(patience);
+        let mut waiting = Waiting::begin();
         let mut given = 0;
         loop {
             given += self.beside(|books| self.let_go(books, bytes - given));
             if given >= bytes || self.lock().least_wanted().is_none() {
                 return given;
             }
-            match until {
-                Some(until) if Instant::now() >= until => return given,
-                Some(_) => std::thread::sleep(NAP),
-                None => drop(self.quiet(Books::first_marks)),
+            if patience == Duration::MAX {
+                self.quiet(Books::first_marks);
+            } else if waiting.lasted() >= patience {
+                return given;
+            } else {
+                waiting.pause(NAP);
             }
         }
     }

@@ -13,6 +13,7 @@ use super::order::{Mark, is_over};
 use super::page::{Page, PageId};
 use crate::driver::{Address, Code, Context, Driver, Event, Result};
 use crate::pool::CAPTURES;
+use crate::waiting::nap;
 
 /// Between two looks, where the wait may not last.
 pub(super) const NAP: Duration = Duration::from_micros(100);
@@ -30,7 +31,7 @@ impl<D: Driver> Pages<D> {
             since = since.or_else(|| Some(Instant::now()));
             let Some(event) = self.lock().orders.await_event(mark) else {
                 // Its context may be ending: soon it is known whether it has.
-                std::thread::sleep(NAP);
+                nap(NAP);
                 continue;
             };
             let quiet = self.quiet_event(event) || self.quiet_context(mark.context()).is_ok();
@@ -40,7 +41,7 @@ impl<D: Driver> Pages<D> {
             drop(books);
             if !quiet {
                 // Then the event is asked until it is passed.
-                std::thread::sleep(NAP);
+                nap(NAP);
             }
         }
         since
@@ -117,7 +118,7 @@ impl<D: Driver> Pages<D> {
     /// it is known whether there is one to wait for.
     fn await_context(&self, context: Context) -> Result<bool> {
         if !self.lock().orders.await_context(context) {
-            std::thread::sleep(NAP);
+            nap(NAP);
             return Ok(false);
         }
         let waited = self.quiet_context(context);

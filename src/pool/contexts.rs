@@ -6,6 +6,7 @@ use super::Pool;
 use super::request::{Owner, Release, StreamKey};
 use super::state::State;
 use crate::driver::{Address, Context, Driver, Stream};
+use crate::waiting::nap;
 use std::time::Duration;
 
 /// Between two looks whether a wait is over.
@@ -52,7 +53,7 @@ impl<D: Driver> Pool<D> {
     pub fn context_leaves(&self, context: Context) {
         self.lock().streams.health.leaves(context);
         while self.lock().streams.health.is_awaited(context) {
-            std::thread::sleep(NAP);
+            nap(NAP);
         }
     }
 
@@ -62,7 +63,7 @@ impl<D: Driver> Pool<D> {
         let mut end = None;
         while let Some(leaves) = self.lock().streams.health.leaving(context) {
             end = Some(leaves);
-            std::thread::sleep(NAP);
+            nap(NAP);
         }
         !end.is_some_and(|end| end.came())
     }

@@ -8,6 +8,7 @@ use super::chunk::{Chunk, ChunkId, Span};
 use super::front::Sum;
 use super::state::State;
 use crate::driver::{Address, Driver, cancel};
+use crate::waiting::Waiting;
 use std::time::{Duration, Instant};
 
 /// Pause between two looks at uses that still run.
@@ -36,7 +37,7 @@ impl<D: Driver> Pool<D> {
     /// be waiting for the very thread that asks.
     pub fn give_back(&self, most: u64, patience: Duration) -> u64 {
         let _held = cancel::hold();
-        let began = Instant::now();
+        let mut waiting = Waiting::begin();
         loop {
             let mut may_come = true;
             let builder = self.try_builder();
@@ -49,10 +50,10 @@ impl<D: Driver> Pool<D> {
                 may_come = state.pending() > 0;
             }
             drop(builder);
-            if !may_come || began.elapsed() >= patience {
+            if !may_come || waiting.lasted() >= patience {
                 return 0;
             }
-            std::thread::sleep(LOOK_AGAIN);
+            waiting.pause(LOOK_AGAIN);
         }
     }
 

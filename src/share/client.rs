@@ -17,6 +17,7 @@ use super::protocol::{Code, Event, Generation, Hello, Lease, MOST_LEASES, Packet
 use super::socket::reach;
 use super::wire::{self, Broken};
 use crate::descriptor::Lasting;
+use crate::waiting::Waiting;
 
 /// How long an answer may take before the keeper counts as gone.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -205,15 +206,15 @@ impl Client {
     /// Sends a packet, and waits for room for it; did it go out? A keeper that has closed
     /// the connection may have said why, which is there to be read.
     fn put(&self, send: impl Fn(&Lasting) -> Result<(), Broken>) -> Result<bool, Error> {
-        let deadline = Instant::now() + self.patience;
+        let (deadline, mut tries) = (Instant::now() + self.patience, Waiting::begin());
         loop {
             match send(&self.socket) {
                 Ok(()) => return Ok(true),
                 Err(Broken::Closed) => return Ok(false),
                 Err(Broken::Later) => self.wait(PollFlags::OUT, deadline)?,
                 // Too many descriptors of this user's are on their way, whoever sent them.
-                Err(Broken::System(Errno::TOOMANYREFS)) if Instant::now() < deadline => {
-                    std::thread::sleep(PAUSE);
+                Err(Broken::System(Errno::TOOMANYREFS)) if tries.lasted() < self.patience => {
+                    tries.pause(PAUSE);
                     self.intact()?;
                 }
                 Err(_) => return Err(Error::Lost),
@@ -224,18 +225,19 @@ impl Client {
     /// Waits until the socket is ready, or somebody has to look.
     fn wait(&self, until: PollFlags, deadline: Instant) -> Result<(), Error> {
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(Error::Lost);
+        match !left.is_zero() && self.wait_for(until, left)? {
+            true => Ok(()),
+            false => Err(Error::Lost),
         }
-        self.wait_for(until, left)
     }
 
-    /// The same, and no longer than this.
-    fn wait_for(&self, until: PollFlags, left: Duration) -> Result<(), Error> {
+    /// The same, and no longer than this: false where it has passed.
+    fn wait_for(&self, until: PollFlags, left: Duration) -> Result<bool, Error> {
         let time = Timespec::try_from(left).map_err(|_| Error::Lost)?;
         match poll(&mut [PollFd::new(&self.socket, until)], Some(&time)) {
             // Meanwhile the program may have closed it, and have another one there.
-            Ok(_) | Err(Errno::INTR) => self.intact(),
+            Ok(ready) => self.intact().map(|()| ready > 0),
+            Err(Errno::INTR) => self.intact().map(|()| true),
             Err(_) => Err(Error::Lost),
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Address, Code, sys};
+use memcuda_core::driver::{Address, Code, Driver, sys};
 use memcuda_core::pages::Pages;
 use memcuda_core::pool::Pool;
 
@@ -53,6 +53,8 @@ pub struct Device {
     /// What both of them say on the page of statistics; their callbacks have it.
     pub sums: &'static Sums,
     door: OnceLock<Door>,
+    /// From which others are asked where there is no door.
+    asker: OnceLock<Door>,
     offers: Offers,
     default_mem_pool: OnceLock<Option<MemPool>>,
     /// Our pool as the driver's memory pool.
@@ -95,6 +97,7 @@ impl Device {
                 pages: OnceLock::new(),
                 sums: Box::leak(Box::default()),
                 door: OnceLock::new(),
+                asker: OnceLock::new(),
                 offers: Offers::default(),
                 default_mem_pool: OnceLock::new(),
                 stand_in: StandIn::default(),
@@ -168,9 +171,9 @@ impl Device {
     }
 
     /// Asks other processes for memory ([`Door::make_room`]).
-    pub fn make_room(&self, bytes: u64, failed: Instant) -> u64 {
+    pub fn make_room(&self, bytes: u64, lack: &dyn Fn() -> u64, failed: Instant) -> u64 {
         let gave = self
-            .at_doors(|door| door.make_room(bytes, failed))
+            .at_doors(|door| door.make_room(bytes, lack, failed))
             .unwrap_or(0);
         if gave > 0 {
             self.offers.forget();
@@ -188,8 +191,21 @@ impl Device {
     fn at_doors<T>(&self, ask: impl FnOnce(&Door) -> T) -> Option<T> {
         match self.door() {
             Some(door) => Some(ask(door)),
-            None => self.uuid.map(|uuid| ask(&Door::new(uuid))),
+            None => self.uuid.map(|uuid| {
+                let asker = self.asker.get_or_init(|| Door::new(uuid));
+                ask(asker)
+            }),
         }
+    }
+
+    /// How many bytes lack at least of so many for which there is no memory; 0 where nobody
+    /// knows.
+    pub fn lack(&self, driver: &Real, bytes: u64) -> u64 {
+        let own = self.idle() + self.idle_pages();
+        let free = driver.memory_info(self.ordinal);
+        free.map_or(0, |(free, _)| {
+            bytes.saturating_sub(free.saturating_add(own))
+        })
     }
 
     /// Frees of addresses that are not the pool's.

@@ -13,6 +13,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use memcuda_core::lock::lock;
+use memcuda_core::waiting::nap;
 
 use crate::engine;
 use crate::engine::{boundary, endings};
@@ -141,7 +142,7 @@ extern "C" fn at_exit() {
         if TURN.try_lock().is_ok() && ELSEWHERE.try_lock().is_ok() {
             return;
         }
-        std::thread::sleep(Duration::from_millis(1));
+        nap(Duration::from_millis(1));
     }
 }
 

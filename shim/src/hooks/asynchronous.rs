@@ -15,7 +15,7 @@ use crate::names::hints;
 use crate::names::place::Place as Where;
 use crate::pool;
 use crate::record::Caller;
-use crate::room::{Place, with_room};
+use crate::room::{Place, with_room_for};
 
 crate::hooks! {
     /// `cuMemAllocAsync`.
@@ -227,7 +227,7 @@ fn drivers_own(
         return real();
     }
     let place = || taken_on(engine, stream, bytes as u64, from);
-    with_room(engine, place, real)
+    with_room_for(engine, bytes as u64, place, real)
 }
 
 /// Is what a stream is given now, or may it be, a graph's?

@@ -18,7 +18,7 @@ use crate::names::place::Place;
 use crate::oom;
 use crate::process::tags;
 use crate::record::Caller;
-use crate::room::with_room;
+use crate::room::with_room_for;
 use crate::{pool, torch};
 
 crate::slot! { cuMemAlloc_v2 ["cuMemAlloc" since 3020] Allocate }
@@ -62,7 +62,8 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
             if out.is_null() || bytes == 0 {
                 return real();
             }
-            let roomy = || with_room(engine, || foreign::current(engine), real);
+            let place = || foreign::current(engine);
+            let roomy = || with_room_for(engine, bytes as u64, place, real);
             let plain = || torch::plain_alloc(&tag, module, bytes as u64, roomy);
             if !engine.lends() {
                 let code = plain();

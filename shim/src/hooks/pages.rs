@@ -19,7 +19,7 @@ use crate::hook::{ABSENT, Hook};
 use crate::pages::{passed_on, put_off};
 use crate::pool::PATIENCE;
 use crate::process::yama;
-use crate::room::{Place, is_beyond_the_limit, with_room, with_room_for};
+use crate::room::{Place, is_beyond_the_limit, with_room_for};
 use crate::{oom, pages, torch};
 
 use super::foreign::{at, located};
@@ -73,7 +73,7 @@ unsafe extern "C" fn create(
                 Some(Err(code)) => boundary::answered(code),
                 None => {
                     let place = || located(engine, properties).holding(bytes as u64);
-                    let code = with_room(engine, place, passed);
+                    let code = with_room_for(engine, bytes as u64, place, passed);
                     if code == Code::SUCCESS && torch::maps_pages(caller) {
                         torch::page_made();
                     }

@@ -36,7 +36,8 @@ pub fn make(
             // SAFETY: the pointer is valid for the call.
             unsafe { (calls.mem_alloc)(place_of.as_ptr(), mapped as usize) }
         };
-        let made = room::with_room(engine, || room::Place::Device(place.device), allocate);
+        let place = || room::Place::Device(place.device);
+        let made = room::with_room_for(engine, mapped, place, allocate);
         made.ok().map_err(Failure::of("cuMemAlloc"))?;
         let at = place_of.get();
         let mut handle = IpcBytes([0; 64]);

@@ -5,12 +5,13 @@ use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use memcuda_core::driver::{Access, Address, Code, Driver, Handle, Stream};
 use memcuda_core::epoch::now_us;
 use memcuda_core::pool::Attachment;
 use memcuda_core::share::protocol::{Backend, Entry, Generation, Persist, Process, Request, State};
+use memcuda_core::waiting::Waiting;
 
 use super::place::Place;
 use super::table::{self, From, Mapped, Spot};
@@ -114,14 +115,14 @@ fn make(
 /// is about to be free, again a little later.
 fn make_handle(engine: &Engine, place: Place<'_>, bytes: u64) -> Result<make::Made, Code> {
     const SOON: Duration = Duration::from_millis(500);
-    let began = Instant::now();
+    let mut waiting = Waiting::begin();
     let mut pause = Duration::from_millis(2);
     loop {
         // Not as long as others end theirs again and again.
-        let is_early = began.elapsed() < SOON;
+        let is_early = waiting.lasted() < SOON;
         match make::make(engine, place.device, bytes) {
             Err(Code::OUT_OF_MEMORY) if is_early && lifetime::ended_within(SOON) => {
-                std::thread::sleep(pause);
+                waiting.pause(pause);
                 pause *= 2;
             }
             made => return made,

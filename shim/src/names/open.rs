@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use memcuda_core::driver::Access;
 use memcuda_core::pool::Pool;
 use memcuda_core::share::protocol::{Backend, Code, Entry, Generation, Mode, Reply, Request};
+use memcuda_core::waiting::Waiting;
 
 use super::place::{NONE, Place};
 use super::table::{self, From, Mapped, Spot};
@@ -24,7 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long somebody has waited for a name.
 pub struct Patience {
-    began: Instant,
+    waiting: Waiting,
     pause: Duration,
     /// Has the keeper just answered with what was wanted?
     had: bool,
@@ -33,10 +34,10 @@ pub struct Patience {
 impl Patience {
     /// Pauses, if what is wanted may come in the time that is left for it.
     fn pauses(&mut self, wanted: &Wanted, may_come: bool) -> bool {
-        if !may_come || self.began.elapsed().as_micros() as u64 >= wanted.wait_us {
+        if !may_come || self.waiting.lasted().as_micros() as u64 >= wanted.wait_us {
             return false;
         }
-        std::thread::sleep(self.pause);
+        self.waiting.pause(self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         true
     }
@@ -49,7 +50,7 @@ pub fn patiently<T>(
     attempt: impl Fn(&mut Patience) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let mut patience = Patience {
-        began: Instant::now(),
+        waiting: Waiting::begin(),
         pause: FIRST_PAUSE,
         had: false,
     };

@@ -2,11 +2,12 @@
 //! a stream. The page with them is fetched when somebody first asks.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use memcuda_core::driver::{Code, Stream};
 use memcuda_core::lock::lock;
 use memcuda_core::share::protocol::{self, Reply, Request};
+use memcuda_core::waiting::Waiting;
 
 use super::Failure;
 use super::table::Mapped;
@@ -16,6 +17,8 @@ use crate::share::{self, keeper};
 
 /// A wait on the host looks without a pause for so long, then ever less often.
 const BUSY: Duration = Duration::from_micros(20);
+/// No look takes less.
+const SPIN: Duration = Duration::from_nanos(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 /// From then on it also asks whether the name is still there,
 const DOUBT: Duration = Duration::from_millis(20);
@@ -198,7 +201,7 @@ pub fn wait(
     version: u64,
     longest: Option<Duration>,
 ) -> Result<u64, Failure> {
-    let began = Instant::now();
+    let mut waiting = Waiting::begin();
     let page = page(engine, mapped, longest)?;
     let mut doubt = DOUBT;
     let mut pause = Duration::from_micros(5);
@@ -208,7 +211,7 @@ pub fn wait(
         if newest >= version {
             return Ok(newest);
         }
-        let waited = began.elapsed();
+        let waited = waiting.lasted();
         if longest.is_some_and(|longest| waited >= longest) {
             return Err(Failure::Timeout(format!(
                 "version {version} of {} did not come in {} us; the newest is {newest}",
@@ -218,6 +221,7 @@ pub fn wait(
         }
         if waited < BUSY {
             std::hint::spin_loop();
+            waiting.passed(SPIN);
             continue;
         }
         let epoch = keeper::epoch();
@@ -225,11 +229,11 @@ pub fn wait(
         if waited > doubt && sure != epoch {
             match is_there(engine, mapped, left.min(QUESTION))? {
                 true => sure = epoch,
-                false => doubt = began.elapsed() + AGAIN,
+                false => doubt = waiting.lasted() + AGAIN,
             }
             continue;
         }
-        std::thread::sleep(pause.min(left));
+        waiting.pause(pause.min(left));
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

@@ -1,7 +1,7 @@
 //! Other preloaded processes on a device, found without a daemon. Each process
 //! with a pool listens on a socket of the abstract namespace that has the
 //! device and the user in its name; it is gone with the process, however that
-//! ends. Who has no memory left asks all of them at once and waits a moment.
+//! ends. Who has no memory left asks all of them (`asking`) and waits a moment.
 //!
 //! The kernel vouches for who is at the other end: another user's process is
 //! neither asked nor answered. Containers with a network of their own do not
@@ -9,11 +9,12 @@
 //! give (`offers`), and for its picture (`memcuda::picture::ask`), by its own user
 //! and root.
 
+mod asking;
 pub mod in_vain;
 pub mod offers;
 
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::OnceLock;
@@ -21,7 +22,9 @@ use std::time::{Duration, Instant};
 
 use memcuda_core::descriptor::Lasting;
 use memcuda_core::picture::ask::{self, DOORS, QUESTION, SHOW};
+use memcuda_core::waiting::Waiting;
 
+use crate::neighbours::asking::{Known, Question};
 use crate::neighbours::in_vain::InVain;
 
 /// How long a request may wait in all for others to make room: long enough for
@@ -31,8 +34,6 @@ const PATIENCE: Duration = Duration::from_millis(1250);
 const ROUND: Duration = Duration::from_millis(300);
 /// Pause before asking again where somebody's memory will be idle soon.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Most neighbours that are asked.
-const MOST: usize = 64;
 /// Behind a request for no bytes: how much would be given? Who does not know it hangs up.
 const OFFER: [u8; 8] = *b"memcgive";
 
@@ -53,6 +54,7 @@ pub struct Door {
     /// None where it could not be had.
     listener: OnceLock<Option<Lasting<UnixListener>>>,
     in_vain: InVain,
+    known: Known,
 }
 
 impl Door {
@@ -72,6 +74,7 @@ impl Door {
             name,
             listener: OnceLock::new(),
             in_vain: InVain::default(),
+            known: Known::default(),
         }
     }
 
@@ -165,13 +168,18 @@ impl Door {
         // A door with somebody in it is listed once more.
         doors.sort_unstable();
         doors.dedup();
-        doors.truncate(MOST);
         doors
     }
 
     /// Asks all others for this many bytes, and adds their answers up.
     fn ask(&self, bytes: u64) -> Answer {
-        self.hear_all(&bytes.to_ne_bytes(), ROUND)
+        let question = Question {
+            words: &bytes.to_ne_bytes(),
+            enough: bytes,
+            each: ROUND,
+            all: PATIENCE,
+        };
+        self.known.ask(self.others(), &question)
     }
 
     /// Bytes that all others would give, of those who answer within this time; none where
@@ -180,42 +188,38 @@ impl Door {
         if self.in_vain.rests(Instant::now()) {
             return 0;
         }
-        let question = [[0; 8], OFFER].concat();
-        self.hear_all(&question, patience).given
-    }
-
-    fn hear_all(&self, question: &[u8], patience: Duration) -> Answer {
-        let deadline = Instant::now() + patience;
-        let ask = |name: &String| {
-            let mut stream = connect(name).filter(is_ours)?;
-            stream.write_all(question).ok()?;
-            Some(stream)
+        let question = Question {
+            words: &[[0; 8], OFFER].concat(),
+            enough: u64::MAX,
+            each: patience,
+            all: patience,
         };
-        let asked: Vec<UnixStream> = self.others().iter().filter_map(ask).collect();
-        let mut sum = Answer::default();
-        for stream in asked {
-            if let Some(answer) = hear(stream, deadline) {
-                sum.given = sum.given.saturating_add(answer.given);
-                sum.soon = sum.soon.saturating_add(answer.soon);
-            }
-        }
-        sum
+        self.known.ask(self.others(), &question).given
     }
 
     /// Asks the others on the device for memory, for a request that has found none
     /// since `failed`. Returns how many bytes were given; with some another try is worth it.
-    /// Nobody is asked where that was in vain.
-    pub fn make_room(&self, bytes: u64, failed: Instant) -> u64 {
-        while failed.elapsed() < PATIENCE && !self.in_vain.rests(failed) {
+    /// Nobody is asked where that was in vain. What will be idle soon is waited for, unless that
+    /// was in vain, or more bytes than that `lack`; 0 where nobody knows how many do.
+    pub fn make_room(&self, bytes: u64, lack: &dyn Fn() -> u64, failed: Instant) -> u64 {
+        let mut waiting = Waiting::since(failed);
+        let before = waiting.lasted();
+        let mut waits = false;
+        while waiting.lasted() < PATIENCE && !self.in_vain.rests(failed) {
             let Answer { given, soon } = self.ask(bytes);
             if given > 0 {
                 crate::log!(Debug, "other processes gave {given} bytes back");
+                self.in_vain.came();
                 return given;
             }
-            if soon == 0 {
+            if soon == 0 || !self.in_vain.is_patient() || soon < lack() {
                 break;
             }
-            std::thread::sleep(PAUSE);
+            waiting.pause(PAUSE);
+            waits = true;
+        }
+        if waits {
+            self.in_vain.waited(waiting.lasted() - before);
         }
         0
     }
@@ -225,57 +229,6 @@ fn listen(name: &str) -> std::io::Result<Lasting<UnixListener>> {
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
     listener.set_nonblocking(true)?;
     Ok(Lasting::new(listener)?)
-}
-
-/// Connects without waiting; a full queue is the neighbour's answer.
-fn connect(name: &str) -> Option<UnixStream> {
-    // SAFETY: all-zero is a valid value of this plain structure.
-    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    // The first byte stays 0: the abstract namespace.
-    let path = address.sun_path.get_mut(1..=name.len())?;
-    for (to, from) in path.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
-    let length = size_of::<libc::sa_family_t>() + 1 + name.len();
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: a descriptor of our own; the address is as long as said.
-    let socket = unsafe {
-        let socket = libc::socket(libc::AF_UNIX, kind, 0);
-        if socket < 0 {
-            return None;
-        }
-        let socket = OwnedFd::from_raw_fd(socket);
-        let address = (&raw const address).cast();
-        let connected = libc::connect(socket.as_raw_fd(), address, length as libc::socklen_t);
-        (connected == 0).then_some(socket)?
-    };
-    Some(UnixStream::from(socket))
-}
-
-/// Reads an answer; `None` where none came in time, or the neighbour ended.
-fn hear(mut stream: UnixStream, deadline: Instant) -> Option<Answer> {
-    stream.set_nonblocking(false).ok()?;
-    let mut words = [0; 16];
-    let mut heard = 0;
-    while heard < words.len() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        // Whatever came already is heard, also after a neighbour that is late.
-        let least = Duration::from_millis(1);
-        stream.set_read_timeout(Some(left.max(least))).ok()?;
-        match stream.read(&mut words[heard..]) {
-            Ok(0) => return None,
-            Ok(more) => heard += more,
-            // A signal of the program's, which may come again and again.
-            Err(error) if error.kind() == ErrorKind::Interrupted && left > least => {}
-            Err(_) => return None,
-        }
-    }
-    let (given, soon) = words.split_at(8);
-    Some(Answer {
-        given: u64::from_ne_bytes(given.try_into().ok()?),
-        soon: u64::from_ne_bytes(soon.try_into().ok()?),
-    })
 }
 
 /// Has the process at the other end given up waiting? Then what it asked for

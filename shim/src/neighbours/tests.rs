@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use super::asking::connect;
 use super::*;
 
 const UUID: [u8; 16] = *b"a device of none";
 
 /// The tests run side by side: each has a device of its own.
-fn door(number: u8) -> Door {
+pub(super) fn door(number: u8) -> Door {
     let mut uuid = UUID;
     uuid[0] = number;
     uuid[1..5].copy_from_slice(&std::process::id().to_ne_bytes());
@@ -17,7 +18,7 @@ fn door(number: u8) -> Door {
 }
 
 /// Asks until there is an answer: a round of others that have no processor ends without.
-fn heard_by(door: &Door) -> Answer {
+pub(super) fn heard_by(door: &Door) -> Answer {
     let mut heard = (0..5).map(|_| door.ask(7));
     heard
         .find(|heard| *heard != Answer::default())
@@ -224,7 +225,8 @@ fn while_memory_will_be_idle_soon_others_are_asked_now_and_then_and_not_for_ever
         // One who has no processor for a round does not say that there will be any.
         let is_good = (0..5).any(|_| {
             let (began, before) = (Instant::now(), asked.load(Ordering::Relaxed));
-            assert_eq!(one.make_room(7, began), 0);
+            one.in_vain.came();
+            assert_eq!(one.make_room(7, &|| 1, began), 0);
             let waited = began.elapsed();
             let times = asked.load(Ordering::Relaxed) - before;
             tries.push((waited, times));
@@ -248,10 +250,61 @@ fn a_door_before_which_many_stand_keeps_nobody() {
     assert_eq!(heard, Ok(Answer::default()), "it waited");
 }
 
+/// Answers at a door until this is over, and counts.
+fn answering<T>(door: &Door, answer: Answer, meanwhile: impl FnOnce(&AtomicU32) -> T) -> T {
+    let (asked, done) = (&AtomicU32::new(0), &AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                let answer = |_| {
+                    asked.fetch_add(1, Ordering::Relaxed);
+                    answer
+                };
+                door.answer(answer, || 0, || unreachable!()).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let meanwhile = meanwhile(asked);
+        done.store(true, Ordering::Relaxed);
+        meanwhile
+    })
+}
+
 #[test]
-fn no_more_than_some_are_asked_and_no_child_has_the_question() {
-    let many: Vec<Door> = (0..MOST + 2).map(|_| door(13)).collect();
-    assert_eq!(many[0].others().len(), MOST);
+fn nobody_waits_for_less_than_lacks_nor_again_for_what_did_not_come() {
+    let (one, two) = (door(15), door(15));
+    let ask = |lack| one.make_room(7, &|| lack, Instant::now());
+    answering(&two, Answer { given: 0, soon: 5 }, |asked| {
+        assert_eq!(ask(6), 0);
+        assert!(asked.swap(0, Ordering::Relaxed) <= 1);
+        // Who has no processor for a round is not waited for.
+        while one.in_vain.is_patient() {
+            assert_eq!(ask(5), 0);
+        }
+        one.in_vain.came();
+        one.in_vain.waited(8 * PATIENCE);
+        asked.store(0, Ordering::Relaxed);
+        assert_eq!(ask(5), 0);
+        assert!(asked.load(Ordering::Relaxed) <= 1);
+    });
+    answering(&two, Answer { given: 1, soon: 0 }, |_| while ask(5) == 0 {});
+    assert!(one.in_vain.is_patient());
+}
+
+/// As under libfaketime: of that request no time passes.
+#[test]
+fn a_clock_that_stands_still_makes_no_wait_longer() {
+    let (one, two) = (door(16), door(16));
+    let (began, hour) = (Instant::now(), Duration::from_secs(3600));
+    answering(&two, Answer { given: 0, soon: 5 }, |_| {
+        assert_eq!(one.make_room(7, &|| 0, began + hour), 0);
+    });
+    assert!(began.elapsed() < hour);
+}
+
+#[test]
+fn no_child_has_the_question() {
+    let many = [door(13), door(13)];
     let entered = connect(&many[1].name).unwrap();
     // SAFETY: asks for flags of a descriptor that is open.
     let flags = unsafe { libc::fcntl(entered.as_raw_fd(), libc::F_GETFD) };

@@ -9,7 +9,9 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use memcuda_core::waiting::Waiting;
 
 /// Looks under way, and above them forks.
 static GATE: AtomicU64 = AtomicU64::new(0);
@@ -44,20 +46,22 @@ pub fn pass<T>(look: impl FnOnce() -> T) -> T {
 /// Lets forks go before this look.
 #[cold]
 fn step_back() {
-    let since = Instant::now();
+    let mut waiting = Waiting::begin();
     let mut is_free = false;
     while !is_free {
         GATE.fetch_sub(LOOK, Ordering::Release);
-        wait(since, FOR_FORKS, || GATE.load(Ordering::Relaxed) < FORK);
+        wait(&mut waiting, FOR_FORKS, || {
+            GATE.load(Ordering::Relaxed) < FORK
+        });
         let before = GATE.fetch_add(LOOK, Ordering::AcqRel);
-        is_free = before < FORK || since.elapsed() >= FOR_FORKS;
+        is_free = before < FORK || waiting.lasted() >= FOR_FORKS;
     }
 }
 
 /// Not by a sleep, in which a thread may be cancelled.
-fn wait(since: Instant, longest: Duration, is_over: impl Fn() -> bool) {
-    while !is_over() && since.elapsed() < longest {
-        std::thread::yield_now();
+fn wait(waiting: &mut Waiting, longest: Duration, is_over: impl Fn() -> bool) {
+    while !is_over() && waiting.lasted() < longest {
+        waiting.step_aside();
     }
 }
 
@@ -78,7 +82,7 @@ unsafe extern "C" fn before() {
     GATE.fetch_add(FORK, Ordering::AcqRel);
     // Its own looks go on after the fork.
     GATE.fetch_sub(own, Ordering::AcqRel);
-    wait(Instant::now(), FOR_LOOKS, || {
+    wait(&mut Waiting::begin(), FOR_LOOKS, || {
         GATE.load(Ordering::Acquire).is_multiple_of(FORK)
     });
 }

@@ -138,8 +138,14 @@ fn on_any_of(engine: &Engine, devices: &[&Device], bytes: u64, real: &dyn Fn() -
     }
     let failed = Instant::now();
     let may_ask = |device: &&&Device| engine.lends() || device.door().is_some();
+    // The driver may take somewhat more than the call wants.
+    let (asked, needed) = match bytes {
+        u64::MAX => (FIRST, 0),
+        bytes => (bytes.max(FIRST), bytes),
+    };
     for device in devices.iter().filter(may_ask) {
-        while let given @ 1.. = device.make_room(FIRST, failed) {
+        let lack = || device.lack(&engine.driver, needed);
+        while let given @ 1.. = device.make_room(asked, &lack, failed) {
             if given >= bytes {
                 in_vain::given(failed);
             }

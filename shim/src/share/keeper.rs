@@ -8,12 +8,13 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use memcuda_core::driver::cancel;
 use memcuda_core::lock;
 use memcuda_core::share::client::Dialled;
 use memcuda_core::share::protocol::{Event, Request};
+use memcuda_core::waiting::Waiting;
 
 pub use super::epoch::now as epoch;
 use super::line::Line;
@@ -50,16 +51,16 @@ pub fn request_within(
     patience: Duration,
 ) -> Option<Result<Answer, Error>> {
     let _held = cancel::hold();
-    let began = Instant::now();
+    let mut waiting = Waiting::begin();
     // Somebody else may be waiting for an answer for long.
     let line = loop {
         match try_lock() {
             Some(line) => break line,
-            None if began.elapsed() < patience => std::thread::sleep(PAUSE),
+            None if waiting.lasted() < patience => waiting.pause(PAUSE),
             None => return None,
         }
     };
-    let left = patience.saturating_sub(began.elapsed());
+    let left = patience.saturating_sub(waiting.lasted());
     over(engine, line, |line| line.ask_for(engine, request, left))
 }
 

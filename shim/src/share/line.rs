@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use memcuda_core::config::Keeper;
 use memcuda_core::share::client::{self, Client, Dialled};
 use memcuda_core::share::protocol::{Code, Event, Generation, Persist, Reply, Request};
+use memcuda_core::waiting::Waiting;
 
 use super::epoch::Epoch;
 use super::leases::Leases;
@@ -202,21 +203,22 @@ impl Line {
             return Err(Error::Gone("no keeper answered a moment ago".to_owned()));
         }
         let began = Instant::now();
-        let mut started: Option<Instant> = None;
+        let mut started: Option<Waiting> = None;
         let may_start = engine.config.keeper == Keeper::Auto && !self.in_vain;
-        let reached = self.reach(engine, &mut |socket| match started {
-            Some(at) => {
-                std::thread::sleep(PAUSE);
-                at.elapsed() < START
+        let reached = self.reach(engine, &mut |socket| match &mut started {
+            Some(waiting) => {
+                waiting.pause(PAUSE);
+                waiting.lasted() < START
             }
             None => {
-                started = Some(Instant::now());
+                started = Some(Waiting::begin());
                 may_start && start::start(socket)
             }
         });
         if let Err(Error::Gone(_)) = reached {
             let nobody = || who::socket(engine).is_ok_and(|socket| !socket.exists());
-            self.in_vain |= began.elapsed() >= START && nobody();
+            let waited = started.map_or(began.elapsed(), |started| started.lasted());
+            self.in_vain |= waited >= START && nobody();
         }
         reached
     }

@@ -10,7 +10,7 @@ use memcuda_core::units::HANDLE;
 use crate::engine::Engine;
 use crate::engine::device::Device;
 use crate::pool::PATIENCE;
-use crate::room::{Place, is_beyond_the_limit, with_room};
+use crate::room::{Place, is_beyond_the_limit, with_room_for};
 
 /// A handle of its own.
 pub struct Made {
@@ -44,7 +44,7 @@ pub fn make(engine: &Engine, device: &Device, bytes: u64) -> Result<Made, Code> 
         }
         Err(code) => code,
     };
-    with_room(engine, || Place::Device(device), create).ok()?;
+    with_room_for(engine, mapped, || Place::Device(device), create).ok()?;
     let handle = handle.get();
     match engine.driver.export(handle) {
         Ok(descriptor) => Ok(Made {

@@ -8,7 +8,9 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use memcuda_core::waiting::Waiting;
 
 use super::{environment, switch};
 
@@ -77,12 +79,12 @@ impl First {
 
     /// The turn, while there is no page; `None` also where it does not come.
     fn turn(&self) -> Option<MutexGuard<'_, ()>> {
-        let began = Instant::now();
-        while !self.is_made() && began.elapsed() < self.patience {
+        let mut waiting = Waiting::begin();
+        while !self.is_made() && waiting.lasted() < self.patience {
             match self.turn.try_lock() {
                 Ok(turn) => return Some(turn),
                 Err(TryLockError::Poisoned(turn)) => return Some(turn.into_inner()),
-                Err(TryLockError::WouldBlock) => std::thread::sleep(NAP),
+                Err(TryLockError::WouldBlock) => waiting.pause(NAP),
             }
         }
         None

@@ -61,7 +61,11 @@ impl Sides {
                 break;
             };
             let waited = left.wait_timeout(guard, rest);
-            guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let (held, late) = waited.unwrap_or_else(PoisonError::into_inner);
+            guard = held;
+            if late.timed_out() {
+                break;
+            }
         }
         let it = sides(&mut guard);
         it.waiting -= off;

@@ -125,6 +125,21 @@ fn a_keeper_that_does_not_come_is_waited_for_once() {
     assert_eq!(log.matches("keeper started: ").count(), 1, "{log}");
 }
 
+#[test]
+fn a_keeper_that_does_not_come_is_not_waited_for_for_ever_where_the_clock_stands_still() {
+    let place = Place::empty();
+    let tree = Tree::new(&place, "release", "release", 0);
+    let command = place.path("release").join(memcuda().file_name().unwrap());
+    support::run(Command::new("cp").arg("/bin/true").arg(command));
+    let arguments = ["-shared", "-fPIC"];
+    let still = support::compile("../support/still.c", "libstill.so", &arguments);
+    let both = std::env::join_paths([&still, &tree.library]).unwrap();
+    let mut actor = Actor::start(tree.command(&place).env("LD_PRELOAD", both));
+    let at = actor.filled(4 * MIB, 1);
+    assert_eq!(actor.code(&format!("get {at}")), INVALID_VALUE);
+    actor.end();
+}
+
 /// It is in another directory, where this user may write nothing.
 #[test]
 fn a_keeper_that_is_started_writes_its_programs_log() {

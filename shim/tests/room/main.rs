@@ -234,6 +234,17 @@ fn a_call_of_the_thread_that_a_sandbox_traps_ends_no_program() {
     support::said(&mut thread("trapped"));
 }
 
+/// As one that is made of what the program calls without the library.
+#[test]
+fn a_sandbox_that_comes_later_meets_no_call_of_a_thread_that_nobody_asks() {
+    support::said(&mut thread("unasked"));
+}
+
+#[test]
+fn a_thread_that_may_not_sleep_is_there_still() {
+    assert_eq!(support::said(&mut thread("sleepless")).1, "");
+}
+
 #[test]
 fn a_thread_that_could_not_be_had_is_wanted_again() {
     support::said(thread("refused").env("MEMCUDA_SIM_DEVICES", "2"));

@@ -5,6 +5,8 @@
  *   thread barred     it may have no descriptor at all
  *   thread refused    there was none to be had when it was first wanted
  *   thread trapped    a sandbox of the program's answers a call of the thread in a handler
+ *   thread unasked    one that came later ends whoever lets somebody in, where nobody asks
+ *   thread sleepless  one refuses it every wait but those for locks
  *   thread LIBRARY    a constructor, under the loader's lock, ends a context while
  *                     the thread wants to know who else is on the device
  *
@@ -83,25 +85,39 @@ static void answer(int signal, siginfo_t *about, void *context) {
     answered++;
 }
 
-/* The wait of the library's thread, which nobody else makes here, is the handler's to answer. */
-static void trap(void) {
-    struct sigaction action = {.sa_sigaction = answer, .sa_flags = SA_SIGINFO};
+#ifdef SYS_poll
+enum { POLL = SYS_poll };
+#else
+enum { POLL = SYS_ppoll };
+#endif
+
+/* From now on no thread makes these calls. */
+static void forbid(int call, int other, unsigned answer) {
     struct sock_filter steps[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-#ifdef SYS_poll
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_poll, 0, 1),
-#else
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ppoll, 0, 1),
-#endif
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, other, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, answer),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog filter = {sizeof steps / sizeof *steps, steps};
-    CHECK(sigaction(SIGSYS, &action, NULL) == 0);
     CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
     CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) == 0);
+}
+
+/* The wait of the library's thread, which nobody else makes here, is the handler's to answer. */
+static void trap(void) {
+    struct sigaction action = {.sa_sigaction = answer, .sa_flags = SA_SIGINFO};
+    CHECK(sigaction(SIGSYS, &action, NULL) == 0);
+    forbid(POLL, POLL, SECCOMP_RET_TRAP);
     for (int looks = 0; !answered && looks < 1000; looks++) usleep(10000);
     CHECK(answered);
+}
+
+/* By a call that no case forbids. */
+static void rest(long milliseconds) {
+    struct timeval time = {milliseconds / 1000, milliseconds % 1000 * 1000};
+    select(0, NULL, NULL, NULL, &time);
 }
 
 /* How many doors others find here, and the name of one of them. */
@@ -163,6 +179,14 @@ int main(int count, char **arguments) {
         knock();
     } else if (strcmp(arguments[1], "trapped") == 0) {
         trap();
+    } else if (strcmp(arguments[1], "unasked") == 0) {
+        for (int looks = 0; doors((char[108]){0}) < 1 && looks < 1000; looks++) rest(10);
+        forbid(SYS_accept4, SYS_accept, SECCOMP_RET_KILL_PROCESS);
+        rest(1500);
+    } else if (strcmp(arguments[1], "sleepless") == 0) {
+        forbid(POLL, SYS_clock_nanosleep, SECCOMP_RET_ERRNO | EPERM);
+        rest(1500);
+        CHECK(threads() == 2);
     } else if (strcmp(arguments[1], "barred") == 0) {
         struct rlimit none = {0, 0};
         CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
@@ -175,7 +199,7 @@ int main(int count, char **arguments) {
         return 0;
     }
     double before = seconds_of_cpu();
-    usleep(1000000);
+    rest(1000);
     double spent = seconds_of_cpu() - before;
     if (spent > 0.05) fprintf(stderr, "the thread was busy for %.2f s of 1 s\n", spent);
     return spent > 0.05;

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::{Client, Error, next};
 use crate::share::protocol::{Reply, Request};
 use crate::share::wire::{self, Broken};
+use crate::waiting::Waiting;
 
 /// How long an answer is waited for awake.
 const AWAKE: Duration = Duration::from_micros(500);
@@ -25,12 +26,12 @@ impl Client {
     /// Waits without sleeping, for a moment at most: a keeper that is well answers
     /// in less time than a processor takes to fall asleep and to be woken.
     pub(super) fn wait_awake(&self) {
-        let began = Instant::now();
+        let mut waiting = Waiting::begin();
         let none_yet = || matches!(wire::length_of_next(&self.socket), Err(Broken::Later));
         let mut napped = false;
-        while none_yet() && began.elapsed() < AWAKE {
-            if napped || began.elapsed() < PROMPT {
-                std::thread::yield_now();
+        while none_yet() && waiting.lasted() < AWAKE {
+            if napped || waiting.lasted() < PROMPT {
+                waiting.step_aside();
             } else {
                 // A keeper that was woken on this very processor does not get it by
                 // a yield, which passes over who has run more than its share.
@@ -72,10 +73,7 @@ impl Client {
     /// Waits for something to be heard; false where there is no time left for it.
     fn has_time(&self, deadline: Instant) -> Result<bool, Error> {
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(false);
-        }
-        self.wait_for(PollFlags::IN, left).map(|()| true)
+        Ok(!left.is_zero() && self.wait_for(PollFlags::IN, left)?)
     }
 }
 
