@@ -1,6 +1,7 @@
 //! Idle memory of the pool makes nobody run out: not the calls beside it in its
 //! own process, not other processes on the device.
 
+mod clock;
 #[path = "../support/counters.rs"]
 mod counters;
 mod own_thread;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::resident::{A_WHILE, Device, LONG, Process, pause, until};
-use crate::support::{compile, shim, signal};
+use crate::support::signal;
 
 /// A process waits for others for a moment only, which other work on the machine may
 /// take: one of three tries must do.
@@ -273,20 +273,6 @@ fn nor_is_it_to_who_asks() {
         assert_eq!(least.parse::<u64>().unwrap() / 600, 1);
         Ok(())
     });
-}
-
-/// What will be idle soon never is there.
-#[test]
-fn nobody_waits_for_ever_where_the_clock_stands_still() {
-    let still = compile("../support/still.c", "libstill.so", &["-shared", "-fPIC"]);
-    let device = Device::without_management();
-    let mut command = device.command();
-    let both = std::env::join_paths([still, shim()]).unwrap();
-    command.env("LD_PRELOAD", both);
-    let (mut holder, mut starving) = (Process::start(&mut command), Process::start(&mut command));
-    assert_eq!(holder.alloc("alloc 800").0, 0);
-    assert_eq!(holder.say("free"), "0");
-    assert_eq!(starving.alloc("alloc 500").0, 2);
 }
 
 #[test]
