@@ -34,7 +34,7 @@ pub struct Lent {
 /// where one sum's peak is started anew, the others keep theirs here.
 #[derive(Default)]
 pub struct StandIn {
-    /// The most that was ever lent, before the pool's peak.
+    /// The most that the driver's could hold of what was lent before the pool's peak began.
     most: AtomicU64,
     used_peak: AtomicU64,
     reserved_peak: AtomicU64,
@@ -43,9 +43,20 @@ pub struct StandIn {
 }
 
 impl StandIn {
-    /// The program set the release threshold.
-    pub fn set_threshold(&self, bytes: u64) {
+    /// The program set the release threshold: what the one before had let go stays gone (as if
+    /// it had been waited for). The pool's peak, which is of before, is started anew.
+    pub fn set_threshold(&self, bytes: u64, lent: Lent) {
+        self.trim(self.threshold.load(Relaxed), lent, 0);
         self.threshold.store(bytes, Relaxed);
+    }
+
+    /// The driver's would give back what it holds beyond `keep` bytes, but for what is lent
+    /// and `busy` bytes, which were freed and are still in use. The pool's peak is started anew.
+    pub fn trim(&self, keep: u64, lent: Lent, busy: u64) {
+        let most = self.most.load(Relaxed).max(lent.peak);
+        self.note_peaks(lent);
+        self.most
+            .store(most.min(keep.max(lent.now + busy)), Relaxed);
     }
 
     /// Of `idle` bytes of our pool, those that the driver's would keep.
@@ -69,9 +80,7 @@ impl StandIn {
     /// Before the pool's peak is started anew, for the sake of this sum's: that
     /// goes on from what is held now.
     pub fn restart(&self, sum: Sum, lent: Lent, idle: u64) {
-        for peak in [&self.most, &self.used_peak, &self.reserved_peak] {
-            peak.fetch_max(lent.peak, Relaxed);
-        }
+        self.note_peaks(lent);
         match sum {
             Sum::ReservedPeak => {
                 let reserved = self.sum(Sum::Reserved, lent, idle);
@@ -79,6 +88,12 @@ impl StandIn {
             }
             Sum::UsedPeak => self.used_peak.store(lent.now, Relaxed),
             Sum::Reserved | Sum::Used => {}
+        }
+    }
+
+    fn note_peaks(&self, lent: Lent) {
+        for peak in [&self.most, &self.used_peak, &self.reserved_peak] {
+            peak.fetch_max(lent.peak, Relaxed);
         }
     }
 }
@@ -91,7 +106,7 @@ mod tests {
     fn sums_follow_and_peaks_stay_until_they_are_set() {
         let sums = StandIn::default();
         let all = |now, peak, idle, threshold| {
-            sums.set_threshold(threshold);
+            sums.threshold.store(threshold, Relaxed);
             let lent = Lent { now, peak };
             [Sum::Used, Sum::UsedPeak, Sum::Reserved, Sum::ReservedPeak]
                 .map(|sum| sums.sum(sum, lent, idle))
@@ -110,5 +125,35 @@ mod tests {
         assert_eq!(all(1000, 1000, 0, 0), [1000, 3000, 1000, 1000]);
         // What was freed is what was once lent, whichever peak was set since.
         assert_eq!(all(1000, 1000, 8192, u64::MAX), [1000, 3000, 5096, 1000]);
+    }
+
+    #[test]
+    fn what_went_back_is_not_kept() {
+        let sums = StandIn::default();
+        let lent = |now, peak| Lent { now, peak };
+        let reserved = |lent| sums.sum(Sum::Reserved, lent, 8192);
+        // Freed while nothing was kept, and then all is to be.
+        sums.set_threshold(u64::MAX, lent(0, 4096));
+        assert_eq!(reserved(lent(0, 0)), 0);
+        // What is freed from now on is kept, until there is a trim: then so much of it.
+        assert_eq!(reserved(lent(1000, 3000)), 3000);
+        sums.trim(2000, lent(1000, 3000), 0);
+        assert_eq!(reserved(lent(1000, 1000)), 2000);
+        assert_eq!(reserved(lent(0, 1000)), 2000);
+        // To less than is in use, or more than is held: what is in use; as it was.
+        sums.trim(500, lent(900, 1000), 200);
+        assert_eq!(reserved(lent(0, 1000)), 1100);
+        sums.trim(9000, lent(0, 1000), 0);
+        assert_eq!(reserved(lent(0, 0)), 1100);
+        assert_eq!(sums.kept(lent(0, 0), 600), 600);
+        // A lower threshold lets go of what it does not cover, for good.
+        sums.set_threshold(300, lent(0, 0));
+        assert_eq!(reserved(lent(0, 0)), 300);
+        sums.set_threshold(u64::MAX, lent(0, 0));
+        assert_eq!(reserved(lent(0, 0)), 300);
+        // The peaks are what they were.
+        for peak in [Sum::UsedPeak, Sum::ReservedPeak] {
+            assert_eq!(sums.sum(peak, lent(0, 0), 8192), 4096);
+        }
     }
 }

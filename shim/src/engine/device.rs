@@ -255,13 +255,28 @@ impl Device {
 
     /// Starts a peak anew from what is held now; for the other sums, nothing.
     pub fn restart_peak(&self, sum: Sum) {
-        if matches!(sum, Sum::ReservedPeak | Sum::UsedPeak)
-            && let Some(pool) = self.pool()
-        {
-            let now = self.lent().now;
-            let peak = pool.restart_pooled().max(now);
-            self.stand_in.restart(sum, Lent { now, peak }, self.idle());
+        if matches!(sum, Sum::ReservedPeak | Sum::UsedPeak) {
+            let lent = self.restart_lent();
+            self.stand_in.restart(sum, lent, self.idle());
         }
+    }
+
+    /// The program set the release threshold of the driver's default memory pool.
+    pub fn set_threshold(&self, bytes: u64) {
+        self.stand_in.set_threshold(bytes, self.restart_lent());
+    }
+
+    /// It trimmed that pool, and ours has given back what it could.
+    pub fn trimmed(&self, keep: u64) {
+        let busy = self.pool().map_or(0, |pool| pool.stats().pending_bytes);
+        self.stand_in.trim(keep, self.restart_lent(), busy);
+    }
+
+    /// What was lent until now: from here on the pool's peak is another one.
+    fn restart_lent(&self) -> Lent {
+        let now = self.lent().now;
+        let peak = self.pool().map_or(0, Pool::restart_pooled).max(now);
+        Lent { now, peak }
     }
 
     /// Has the device an engine that decompresses?

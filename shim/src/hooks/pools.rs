@@ -56,7 +56,7 @@ crate::hooks! {
             (Some(device), Some(sum)) => device.restart_peak(sum),
             (Some(device), None) if attribute == RELEASE_THRESHOLD => {
                 // SAFETY: the call succeeded, so it read this attribute, 64 bits.
-                device.stand_in.set_threshold(unsafe { value.cast::<u64>().read() });
+                device.set_threshold(unsafe { value.cast::<u64>().read() });
             }
             (Some(device), None) if attribute == REUSE_DEPENDENCIES => {
                 // SAFETY: the call succeeded, so it read this attribute, an int.
@@ -77,10 +77,11 @@ crate::hooks! {
             && let Some(ours) = device.pool()
         {
             let (used, _) = ours.pooled();
-            let keep = (keep as u64).saturating_sub(used);
+            let idle = (keep as u64).saturating_sub(used);
             // More may be idle each time, as uses are found to be over.
-            let beyond = || ours.idle().saturating_sub(keep);
+            let beyond = || ours.idle().saturating_sub(idle);
             while beyond() > 0 && ours.give_back(beyond(), REACHED) > 0 {}
+            device.trimmed(keep as u64);
             if let Some(context) = device.pitch.probed()
                 && ours.is_over(context)
             {

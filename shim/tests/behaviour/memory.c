@@ -227,6 +227,38 @@ static void ordered(void) {
     OK(cuMemPoolTrimTo(pool, 0));
     IS(600, cuStreamQuery(stream));
     OK(cuMemFree_v2(plain));
+    OK(cuStreamSynchronize(stream));
+
+    /* Of what was freed before the driver's pool was told to keep it, or before a trim, it has
+       nothing, however much other memory is idle. */
+    uint64_t all = UINT64_MAX;
+    size_t free_before, free_after, total;
+    OK(cuMemPoolTrimTo(pool, 0));
+    OK(cuMemPoolSetAttribute(pool, 4, &zero));
+    OK(cuMemGetInfo_v2(&free_before, &total));
+    for (int step = 0; step < 2; step++) {
+        OK(cuMemAllocAsync(&a, 64 * MiB, stream));
+        OK(cuMemFreeAsync(a, stream));
+        OK(cuStreamSynchronize(stream));
+        if (step == 0)
+            OK(cuMemPoolSetAttribute(pool, 4, &all));
+        else
+            OK(cuMemPoolTrimTo(pool, 0));
+        OK(cuMemAlloc_v2(&plain, 64 * MiB));
+        OK(cuMemFree_v2(plain));
+        OK(cuMemPoolGetAttribute(pool, 5, &reserved));
+        OK(cuMemGetInfo_v2(&free_after, &total));
+        CHECK(reserved == 0 && free_after == free_before);
+    }
+    /* What is still in use at a trim stays with it. */
+    OK(cuSimLaunch(stream, NULL, 0, 100000.0));
+    OK(cuMemAllocAsync(&a, 64 * MiB, stream));
+    OK(cuMemFreeAsync(a, stream));
+    OK(cuMemPoolTrimTo(pool, 0));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemPoolGetAttribute(pool, 5, &reserved));
+    CHECK(reserved == 64 * MiB);
+    OK(cuMemPoolSetAttribute(pool, 4, &zero));
     OK(cuStreamDestroy_v2(stream));
 }
 
