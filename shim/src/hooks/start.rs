@@ -1,6 +1,7 @@
 //! `cuInit`: the one place where the library starts, after the real one has
 //! succeeded.
 
+use std::ffi::CStr;
 use std::sync::Arc;
 
 use memcuda_core::config::{Config, Level};
@@ -152,6 +153,9 @@ fn make() -> Option<Engine> {
         );
         return None;
     }
+    if is_passed_by() {
+        return None;
+    }
     old_libc::prepare();
     reserve::take();
     boundary::planted_panic("start");
@@ -197,6 +201,26 @@ fn make() -> Option<Engine> {
     })
 }
 
+/// Does what the program looks up come from the driver, by another library's `dlsym`? Which is
+/// said. What it is linked to would be the pool's, and each half would not know the other's memory.
+fn is_passed_by() -> bool {
+    let driver = resolve::driver();
+    // The one that runtimes look up, by which they come to all others; old drivers have only one
+    // of another name, or none.
+    let names = [c"cuGetProcAddress_v2", c"cuGetProcAddress", c"cuMemFree_v2"];
+    let real = |name: &&CStr| resolve::symbol(driver, name);
+    let name = names.into_iter().find(|name| !real(name).is_null());
+    let path = name.and_then(|name| aside::passed_by(driver, name, real(&name)));
+    if let Some(path) = path {
+        crate::log!(
+            Warn,
+            "{} comes before this library, and its dlsym leads past it; running on the plain driver",
+            path.to_string_lossy()
+        );
+    }
+    path.is_some()
+}
+
 /// The settings, and the log as they say; `None` where they turn the library off, or are
 /// wrong.
 fn settings() -> Option<Config> {
@@ -234,7 +258,7 @@ fn tables() -> Option<(Calls, Real)> {
         return None;
     }
     let handle = resolve::driver();
-    let lookup = |name: &std::ffi::CStr| resolve::symbol(handle, name);
+    let lookup = |name: &CStr| resolve::symbol(handle, name);
     // SAFETY: the handle is the driver's and is never closed.
     let tables = unsafe { Calls::resolve(&lookup).and_then(|c| Ok((c, Real::resolve(&lookup)?))) };
     let tables = tables.inspect_err(|symbol| {

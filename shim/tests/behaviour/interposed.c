@@ -7,7 +7,8 @@ int main(int argc, char **argv) {
     CUdeviceptr a;
     start_cuda();
     OK(cuMemAlloc_v2(&a, 8 * MiB));
-    CHECK(is_pooled(a));
+    /* Whose dlsym comes first and asks libc leads past the library, which leaves all alone then. */
+    CHECK(is_pooled(a) == !(argc > 1 && strcmp(argv[1], "past") == 0));
     OK(cuMemFree_v2(a));
     /* Each of two that stand in for cudaMalloc is asked once. */
     void *b;

@@ -290,7 +290,7 @@ fn other_dlsym_interposers_work_before_and_after() {
     let arguments = ["-shared", "-fPIC", "-DWITH_DLSYM", "-ldl"];
     let hooks = compile("interposer.c", "libdlsym.so", &arguments);
     run(preloaded(&program, &[shim(), hooks.clone()]).arg("first"));
-    run(&mut preloaded(&program, &[hooks, shim()]));
+    run(preloaded(&program, &[hooks, shim()]).arg("past"));
 }
 
 #[test]

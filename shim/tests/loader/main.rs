@@ -112,6 +112,29 @@ fn who_stands_in_for_the_driver_behind_the_library_keeps_its_limit() {
     }
 }
 
+/// Half of its memory would be the pool's, and the other half's functions would not know it.
+#[test]
+fn a_program_of_which_another_librarys_dlsym_leads_half_past_the_library_is_left_alone() {
+    let program = support::program("both.c", "both");
+    let past = compile("past.c", "libpast.so", &LIBRARY);
+    for (libraries, lines) in [
+        (vec![past.clone()], 0),
+        (vec![past.clone(), shim()], 1),
+        (vec![shim(), past.clone()], 0),
+    ] {
+        let (out, log) = said(&mut preloaded(&program, &libraries));
+        let told = log
+            .matches("libpast.so comes before this library, and its dlsym leads past it; running on the plain driver")
+            .count();
+        let case = format!("{libraries:?}: {log}");
+        assert_eq!(
+            (out.as_str(), told, log.lines().count()),
+            ("same\n", lines, lines),
+            "{case}"
+        );
+    }
+}
+
 /// UCX redirects references by name where it is told to: the library's own would make it hand
 /// out UCX's functions, which call what it hands out.
 #[test]

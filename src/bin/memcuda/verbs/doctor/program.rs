@@ -237,7 +237,7 @@ fn bypasses(seen: &Seen, log: &[Said], lost: bool, disabled: bool) -> Finding {
     } else if lost {
         warn("the driver was loaded; whether calls reached the shim is not known, as there is no room for what it logs".to_owned())
     } else {
-        warn("the driver was loaded but no call reached the shim: it was loaded by dlmopen, or with RTLD_DEEPBIND under MEMCUDA_DEEPBIND=keep, or never initialised".to_owned())
+        warn("the driver was loaded but no call reached the shim: it was loaded by dlmopen, or with RTLD_DEEPBIND under MEMCUDA_DEEPBIND=keep, or another preloaded library comes first whose dlsym leads past the shim, or it was never initialised".to_owned())
     }
 }
 
