@@ -9,7 +9,7 @@ use memcuda_core::pool::{BlockInfo, Order, Owner, Pool};
 use memcuda_core::units::MIB;
 use std::ops::Range;
 
-use crate::driver::memops::Which;
+use crate::driver::marks::Which;
 use crate::engine::device::Device;
 use crate::engine::{self, Engine};
 

@@ -13,6 +13,7 @@ use memcuda_core::lock;
 use memcuda_core::pool::CAPTURES;
 
 use crate::driver::calls::Calls;
+use crate::driver::marks::{Flag, Mark, Marks, Which};
 
 /// `CU_CTX_SYNC_MEMOPS`.
 const CTX_SYNC_MEMOPS: u32 = 0x80;
@@ -23,56 +24,15 @@ static SAID: Once = Once::new();
 /// The marked allocations of a device.
 #[derive(Default)]
 pub struct Memops {
-    marks: Mutex<Vec<Mark>>,
+    marks: Mutex<Marks>,
     /// How many there are, for who wants to know without a lock.
     count: AtomicUsize,
-}
-
-/// What was marked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
-    /// An allocation of the pool, by its number.
-    Block(u64),
-    /// Torch's pages in a range, of so many bytes: they come and go one by one.
-    Range(Address, u64),
-}
-
-impl Which {
-    fn touches(self, other: Self) -> bool {
-        match (self, other) {
-            (Self::Range(at, bytes), Self::Range(from, length)) => {
-                from < at + bytes && at < from + length
-            }
-            _ => self == other,
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Mark {
-    which: Which,
-    /// Who has the flag for it; nobody where that has ended.
-    context: Context,
-    flag: Flag,
-    /// The memory outlives its context.
-    outlives: bool,
-}
-
-/// Whose the flag of a context is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flag {
-    /// The program's: the context had it before any of ours, or needs none.
-    Programs,
-    /// It was given for marks, and goes with the last of them.
-    Ours,
-    /// It is to be given: a stream captured when it was wanted.
-    Owed,
 }
 
 impl Memops {
     /// Is any of this marked?
     pub fn is_set(&self, which: Which) -> bool {
-        self.any() && self.lock().iter().any(|mark| mark.which.touches(which))
+        self.any() && !self.lock().touched_by(which).is_empty()
     }
 
     fn any(&self) -> bool {
@@ -89,27 +49,20 @@ impl Memops {
         outlives: bool,
     ) -> Result<(), Code> {
         let mut marks = self.lock();
-        let known = marks.iter().position(|mark| mark.which == which);
-        let has_flag = |at: usize| {
-            let mark = marks[at];
-            mark.context != Context::default() && mark.flag != Flag::Owed
+        let has_flag = |known: &Mark| {
+            let flag = marks.flag(known.context);
+            known.context != Context::default() && flag.is_some_and(|flag| flag != Flag::Owed)
         };
-        if known.is_some_and(has_flag) {
+        if marks.get(which).is_some_and(has_flag) {
             return Ok(());
         }
         let flag = match context == Context::default() {
             true => Flag::Programs,
             false => give_flag(&marks, calls, context)?,
         };
-        known.map(|at| marks.swap_remove(at));
-        marks.push(Mark {
-            which,
-            context,
-            flag,
-            outlives,
-        });
-        of(&mut marks, context).for_each(|mark| mark.flag = flag);
-        self.count.store(marks.len(), Ordering::Relaxed);
+        marks.remove(which);
+        marks.add(which, Mark { context, outlives }, flag);
+        self.recount(&marks);
         Ok(())
     }
 
@@ -119,13 +72,10 @@ impl Memops {
             return;
         }
         let mut marks = self.lock();
-        for at in 0..marks.len() {
+        for context in marks.owed() {
             // A broken context stays owed it, until it ends.
-            if marks[at].flag == Flag::Owed
-                && let context = marks[at].context
-                && let Ok(flag) = give_flag(&marks, calls, context)
-            {
-                of(&mut marks, context).for_each(|mark| mark.flag = flag);
+            if let Ok(flag) = give_flag(&marks, calls, context) {
+                marks.set_flag(context, flag);
             }
         }
     }
@@ -134,7 +84,9 @@ impl Memops {
     #[inline]
     pub fn clear(&self, calls: &Calls, which: Which) {
         if self.any() {
-            self.clear_all(calls, |mark| mark.touches(which));
+            let mut marks = self.lock();
+            let over = marks.touched_by(which);
+            self.clear_all(calls, &mut marks, &over);
         }
     }
 
@@ -145,25 +97,22 @@ impl Memops {
             return;
         }
         // Nobody is asked under the lock.
-        let mut over: Vec<Which> = self.lock().iter().map(|mark| mark.which).collect();
+        let mut over = self.lock().touched_by(range);
         over.retain(|mark| match *mark {
-            Which::Range(at, bytes) => mark.touches(range) && !is_used(at, bytes),
+            Which::Range(at, bytes) => !is_used(at, bytes),
             Which::Block(_) => false,
         });
-        self.clear_all(calls, |mark| over.contains(mark));
+        self.clear_all(calls, &mut self.lock(), &over);
     }
 
-    fn clear_all(&self, calls: &Calls, is_over: impl Fn(&Which) -> bool) {
-        let mut marks = self.lock();
-        let over: Vec<Mark> = marks.extract_if(.., |mark| is_over(&mark.which)).collect();
-        self.count.store(marks.len(), Ordering::Relaxed);
-        for mark in over {
-            let last = marks.iter().all(|other| other.context != mark.context);
-            if last && mark.flag == Flag::Ours {
+    fn clear_all(&self, calls: &Calls, marks: &mut Marks, over: &[Which]) {
+        for which in over {
+            if let Some((context, Flag::Ours)) = marks.remove(*which) {
                 // Where this fails, copies go on waiting: never weaker than asked.
-                let _ = change(calls, mark.context, |flags| flags & !CTX_SYNC_MEMOPS);
+                let _ = change(calls, context, |flags| flags & !CTX_SYNC_MEMOPS);
             }
         }
+        self.recount(marks);
     }
 
     /// The program sets the flags of a context, by `real`: where memory of it is marked the
@@ -175,22 +124,23 @@ impl Memops {
         real: impl FnOnce(u32) -> Code,
     ) -> Code {
         let mut marks = self.lock();
-        let context = (!marks.is_empty()).then(context).flatten();
-        let is_its = |mark: &&mut Mark| Some(mark.context) == context;
-        let mut its: Vec<_> = marks.iter_mut().filter(is_its).collect();
-        let given = its.iter().any(|mark| mark.flag != Flag::Owed);
+        let context = (marks.count() > 0).then(context).flatten();
+        let flag = context.and_then(|context| marks.flag(context));
+        let given = flag.is_some_and(|flag| flag != Flag::Owed);
         let code = real(if given {
             flags | CTX_SYNC_MEMOPS
         } else {
             flags
         });
-        if code == Code::SUCCESS {
+        if code == Code::SUCCESS
+            && let Some(context) = context
+        {
             let flag = match (flags & CTX_SYNC_MEMOPS != 0, given) {
                 (true, _) => Flag::Programs,
                 (false, true) => Flag::Ours,
                 (false, false) => Flag::Owed,
             };
-            its.iter_mut().for_each(|mark| mark.flag = flag);
+            marks.set_flag(context, flag);
         }
         code
     }
@@ -198,18 +148,24 @@ impl Memops {
     /// A context is gone, and its flag with it: memory that outlives it stays marked.
     pub fn forget(&self, context: Context) {
         let mut marks = self.lock();
-        marks.retain(|mark| mark.context != context || mark.outlives);
-        for mark in of(&mut marks, context) {
-            (mark.context, mark.flag) = (Context::default(), Flag::Programs);
+        if marks.flag(context).is_none() {
+            return;
         }
-        self.count.store(marks.len(), Ordering::Relaxed);
+        for (which, mark) in marks.of(context) {
+            marks.remove(which);
+            if mark.outlives {
+                let context = Context::default();
+                marks.add(which, Mark { context, ..mark }, Flag::Programs);
+            }
+        }
+        self.recount(&marks);
     }
 
     /// A view of a context (a green one) is gone: its memory is the context's, which gets the
     /// flag.
     pub fn hand_over(&self, calls: &Calls, view: Context, whole: Context) {
         let mut marks = self.lock();
-        if marks.iter().all(|mark| mark.context != view) {
+        if marks.flag(view).is_none() {
             return;
         }
         let Ok(flag) = give_flag(&marks, calls, whole) else {
@@ -217,29 +173,29 @@ impl Memops {
             drop(marks);
             return self.forget(view);
         };
-        for mark in of(&mut marks, view) {
-            (mark.context, mark.flag) = (whole, flag);
+        for (which, mark) in marks.of(view) {
+            marks.remove(which);
+            let context = whole;
+            marks.add(which, Mark { context, ..mark }, flag);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Mark>> {
+    fn recount(&self, marks: &Marks) {
+        self.count.store(marks.count(), Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Marks> {
         lock::lock(&self.marks)
     }
 }
 
-/// The marks of a context.
-fn of(marks: &mut [Mark], context: Context) -> impl Iterator<Item = &mut Mark> {
-    marks.iter_mut().filter(move |mark| mark.context == context)
-}
-
 /// A context has the flag from now on, or is owed it.
-fn give_flag(marks: &[Mark], calls: &Calls, context: Context) -> Result<Flag, Code> {
+fn give_flag(marks: &Marks, calls: &Calls, context: Context) -> Result<Flag, Code> {
     if context == Context::default() {
         return Err(Code::INVALID_CONTEXT);
     }
-    let known = |mark: &&Mark| mark.context == context && mark.flag != Flag::Owed;
-    if let Some(mark) = marks.iter().find(known) {
-        return Ok(mark.flag);
+    if let Some(known) = marks.flag(context).filter(|flag| *flag != Flag::Owed) {
+        return Ok(known);
     }
     // Captures are not kept from beginning: the driver's call waits for all work of the context,
     // and that may be for a thread that begins one.

@@ -4,6 +4,7 @@
 
 pub mod calls;
 pub mod captures;
+pub mod marks;
 pub mod memops;
 pub mod own_pools;
 pub mod pitch;

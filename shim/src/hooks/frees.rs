@@ -9,7 +9,7 @@ use memcuda_core::driver::{Address, Code, Context, Driver, Stream, cancel};
 use memcuda_core::pool::{BlockInfo, Order, Owner, Pool, Release, StreamKey};
 use memcuda_core::units::MIB;
 
-use crate::driver::memops::Which;
+use crate::driver::marks::Which;
 use crate::engine::boundary::{self, planted_panic};
 use crate::engine::device::Device;
 use crate::engine::{self, Engine};

@@ -15,7 +15,7 @@ use memcuda_core::pool::Pool;
 
 use super::foreign;
 use super::pages::once_more;
-use crate::driver::memops::Which;
+use crate::driver::marks::Which;
 use crate::engine::Engine;
 use crate::engine::boundary;
 use crate::engine::device::Device;

@@ -1,5 +1,6 @@
 /* Memory whose copies are to be synchronous: its own context is told so. */
 #include "../support/cuda.h"
+#include <time.h>
 
 typedef struct green *CUgreenCtx;
 CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
@@ -141,6 +142,43 @@ static void left_behind(void) {
     }
 }
 
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+/* The time of a thousand allocations and their frees: the least of some, as others run too. */
+static double pairs(void) {
+    double least = 1e9;
+    for (int round = 0; round < 5; round++) {
+        double began = seconds();
+        for (int i = 0; i < 1000; i++) {
+            CUdeviceptr at;
+            OK(cuMemAlloc_v2(&at, 4096));
+            OK(cuMemFree_v2(at));
+        }
+        double took = seconds() - began;
+        if (took < least) least = took;
+    }
+    return least;
+}
+
+/* Nobody pays for what others have marked. */
+static void many(void) {
+    enum { MANY = 20000 };
+    static CUdeviceptr at[MANY];
+    for (int i = 0; i < MANY; i++) OK(cuMemAlloc_v2(&at[i], 4096));
+    OK(cuPointerSetAttribute(&on, 6, at[0]));
+    double beside_one = pairs();
+    for (int i = 1; i < MANY; i++) OK(cuPointerSetAttribute(&on, 6, at[i]));
+    double beside_all = pairs();
+    if (beside_all > 4 * beside_one) fprintf(stderr, "%g s, then %g s\n", beside_one, beside_all);
+    CHECK(beside_all <= 4 * beside_one);
+    for (int i = 0; i < MANY; i++) OK(cuMemFree_v2(at[i]));
+    CHECK(flags() == 0);
+}
+
 /* Where contexts cannot have the flag nothing is marked. */
 static void refused(void) {
     CUdeviceptr at;
@@ -161,5 +199,6 @@ int main(int count, char **words) {
     captured();
     in_views();
     left_behind();
+    many();
     return 0;
 }
