@@ -63,12 +63,14 @@ impl Behind {
     }
 }
 
-/// What was found for a module. Never freed: it may be being read.
+/// What was found for a module. Never freed: it may be being read. Where another one took its
+/// place it lies behind that.
 struct Known {
     module: Range<usize>,
     real: Behind,
     /// See [`modules::unloads`]: how many there had been when it was last found.
     unloads: AtomicU64,
+    older: AtomicPtr<Known>,
 }
 
 impl Known {
@@ -110,11 +112,21 @@ impl Callers {
             module,
             real,
             unloads: AtomicU64::new(unloads),
+            older: AtomicPtr::default(),
         }));
-        let kept = self.0.iter().any(|slot| {
+        // What is out of date may hold again, so it goes last.
+        let places = [false, true]
+            .iter()
+            .flat_map(|old| self.0.iter().map(move |slot| (*old, slot)));
+        let kept = places.into_iter().any(|(old, slot)| {
             let known = slot.load(Ordering::Acquire);
             // SAFETY: as above.
-            let free = unsafe { known.as_ref() }.is_none_or(|known| !known.is_of(unloads));
+            let free = match unsafe { known.as_ref() } {
+                Some(known) => old && !known.is_of(unloads),
+                None => true,
+            };
+            // SAFETY: not published yet.
+            unsafe { &*fresh }.older.store(known, Ordering::Relaxed);
             let swap = || slot.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
             free && swap().is_ok()
         });

@@ -5,7 +5,7 @@
 use std::ffi::CString;
 use std::ops::{Deref, Range};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::libraries::loader;
 
@@ -45,11 +45,20 @@ pub struct About {
     pub path: CString,
     start: usize,
     code: Range<usize>,
-    /// How many modules had been unloaded when this one was last seen.
+    /// Twice how many modules had been unloaded when this one was last looked for, and one
+    /// ([`GONE`]) where it was no more, or [`BEHIND`].
     seen: AtomicU64,
-    /// It is unloaded; its addresses may be another's.
-    gone: AtomicBool,
+    /// What had the place in the table before: for who looks for lost memory, and to be used
+    /// again. Of whoever has made the place's record one that is [`BEHIND`], alone.
+    older: AtomicPtr<About>,
 }
+
+/// It is unloaded; its addresses may be another's.
+const GONE: u64 = 1;
+/// The record lies behind another one of its place, or is about to.
+const BEHIND: u64 = u64::MAX;
+/// Records of a place among which the one of a module that comes again is looked for.
+const LOOKED_AT: usize = 64;
 
 impl About {
     /// The last component of the path.
@@ -72,21 +81,24 @@ impl About {
     /// something was unloaded since.
     fn is_loaded(&self, unloads: u64) -> bool {
         let seen = self.seen.load(Ordering::Acquire);
-        if self.gone.load(Ordering::Relaxed) {
+        if seen & GONE != 0 {
             return false;
         }
-        if seen == unloads {
+        if seen == unloads << 1 {
             return true;
         }
-        let here = find(self.code.start, unloads);
-        let same = here.is_some_and(|here| here.start == self.start && here.path == self.path);
-        // Never taken back, by a thread that asked before it was unloaded, and there before
-        // others see that it was asked.
-        if !same {
-            self.gone.store(true, Ordering::Relaxed);
-        }
-        self.seen.store(unloads, Ordering::Release);
+        let same = find(self.code.start, unloads).is_some_and(|here| here.is(self));
+        let now = unloads << 1 | if same { 0 } else { GONE };
+        // Who asked before others did leaves what they have found.
+        let _ = self
+            .seen
+            .compare_exchange(seen, now, Ordering::AcqRel, Ordering::Relaxed);
         same
+    }
+
+    /// Is it the same file at the same place?
+    fn is(&self, other: &Self) -> bool {
+        self.start == other.start && self.code == other.code && self.path == other.path
     }
 }
 
@@ -145,11 +157,8 @@ pub fn number(address: usize) -> Module {
     at(address).map_or(Module::OTHER, |found| found.module())
 }
 
-fn enter(about: About) -> Found {
-    let (address, unloads) = (about.code.start, about.seen.load(Ordering::Relaxed));
-    let fresh = Box::into_raw(Box::new(about));
-    // SAFETY: made above; taken back below only where it was not published.
-    let about = unsafe { &*fresh };
+fn enter(mut about: About) -> Found {
+    let (address, unloads) = (about.code.start, about.seen.load(Ordering::Relaxed) >> 1);
     for (places, of_others) in [
         (0..NUMBERED, false),
         (0..NUMBERED, true),
@@ -158,28 +167,84 @@ fn enter(about: About) -> Found {
     ] {
         for index in places {
             let (slot, module) = (&TABLE[index], Module::kept_at(index));
-            let known = slot.load(Ordering::Acquire);
-            // SAFETY: as in `filled`.
-            let free = match unsafe { known.as_ref() } {
-                None => true,
+            let entered = match filled(slot) {
+                None => begin(slot, about),
                 Some(other) if other.path == about.path => {
                     if other.is_loaded(unloads) && other.holds(address) {
-                        // SAFETY: it was not published.
-                        drop(unsafe { Box::from_raw(fresh) });
                         return Found::Kept(module, other);
                     }
-                    !other.is_loaded(unloads)
+                    follow(slot, other, about)
                 }
-                Some(other) => of_others && !other.is_loaded(unloads),
+                Some(other) if of_others && !other.is_loaded(unloads) => follow(slot, other, about),
+                Some(_) => continue,
             };
-            let swap = || slot.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
-            if free && swap().is_ok() {
-                return Found::Kept(module, about);
+            match entered {
+                Ok(about) => return Found::Kept(module, about),
+                Err(not_entered) => about = not_entered,
             }
         }
     }
-    // SAFETY: it was not published.
-    Found::Beyond(unsafe { Box::from_raw(fresh) })
+    Found::Beyond(Box::new(about))
+}
+
+/// Puts a module at a place that is free, unless another thread does.
+fn begin(slot: &AtomicPtr<About>, about: About) -> Result<&'static About, About> {
+    let fresh = Box::into_raw(Box::new(about));
+    let free = ptr::null_mut();
+    match slot.compare_exchange(free, fresh, Ordering::AcqRel, Ordering::Relaxed) {
+        // SAFETY: never freed from here on.
+        Ok(_) => Ok(unsafe { &*fresh }),
+        // SAFETY: made above, and not published.
+        Err(_) => Err(*unsafe { Box::from_raw(fresh) }),
+    }
+}
+
+/// Puts a module where one is that is gone, unless that is not, or another thread does. It
+/// gets its old record, if that is known.
+fn follow(
+    slot: &AtomicPtr<About>,
+    gone: &'static About,
+    about: About,
+) -> Result<&'static About, About> {
+    let (now, seen) = (
+        about.seen.load(Ordering::Relaxed),
+        gone.seen.load(Ordering::Acquire),
+    );
+    let is_same = gone.is(&about);
+    let next = if is_same { now } else { BEHIND };
+    let mine = |seen| {
+        gone.seen
+            .compare_exchange(seen, next, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    };
+    if seen & GONE == 0 || seen == BEHIND || !mine(seen) {
+        return Err(about);
+    }
+    if is_same {
+        return Ok(gone);
+    }
+    // Nobody else changes this place now, or looks behind its record.
+    let mut link = &gone.older;
+    for _ in 0..LOOKED_AT {
+        let Some(old) = filled(link) else { break };
+        if old.is(&about) {
+            link.store(old.older.load(Ordering::Relaxed), Ordering::Relaxed);
+            old.older
+                .store(ptr::from_ref(gone).cast_mut(), Ordering::Relaxed);
+            slot.store(ptr::from_ref(old).cast_mut(), Ordering::Release);
+            // Last: from here on the place may be another thread's.
+            old.seen.store(now, Ordering::Release);
+            return Ok(old);
+        }
+        link = &old.older;
+    }
+    about
+        .older
+        .store(ptr::from_ref(gone).cast_mut(), Ordering::Relaxed);
+    let fresh = Box::into_raw(Box::new(about));
+    slot.store(fresh, Ordering::Release);
+    // SAFETY: never freed from here on.
+    Ok(unsafe { &*fresh })
 }
 
 /// How many modules were unloaded so far: where this is what it was, every
@@ -196,8 +261,8 @@ fn find(address: usize, unloads: u64) -> Option<About> {
             path: file.path().to_owned(),
             start: file.range()?.start,
             code,
-            seen: AtomicU64::new(unloads),
-            gone: AtomicBool::new(false),
+            seen: AtomicU64::new(unloads << 1),
+            older: AtomicPtr::default(),
         })
     })
 }

@@ -2,7 +2,7 @@
 //! what they have just compiled.
 
 use crate::LIBRARY;
-use crate::support::{compile, preloaded, scratch, shim, simulator};
+use crate::support::{compile, preloaded, run, scratch, shim, simulator};
 
 /// What the program says of so many copies, and the log.
 fn many(test: &str, how: &str) -> (String, String) {
@@ -42,4 +42,21 @@ fn a_library_is_known_after_48_that_are_gone() {
     let (_, log) = many("go", "go");
     let last = |line: &&str| line.contains("cuMemAlloc") && line.contains("libcopy48.so");
     assert!(log.lines().find(last).is_some(), "{log}");
+}
+
+/// Whose code and length are two: one lies where the other one did, and somewhere else.
+#[test]
+fn plugins_that_come_again_and_again_cost_nothing_more() {
+    let directory = format!("-L{}", simulator().display());
+    let runtime = [directory.as_str(), "-l:libcudart.so.13"];
+    let program = compile("reload.c", "reload", &[&runtime[..], &["-ldl"]].concat());
+    let plugins = [("libsmall.so", "16"), ("libwide-code.so", "100000")].map(|(name, room)| {
+        let room = format!("-DROOM=\"{room}\"");
+        compile(
+            "reloaded.c",
+            name,
+            &[&LIBRARY[..], &[room.as_str()], &runtime].concat(),
+        )
+    });
+    run(preloaded(program, &[shim()]).args(plugins));
 }
