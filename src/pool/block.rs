@@ -3,6 +3,7 @@
 
 use super::chunk::StitchId;
 use super::streams::StreamId;
+use crate::units::{HANDLE, align_up};
 
 /// Where in the pool's address ranges a block lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,4 +47,37 @@ pub struct Need {
     pub late: bool,
     /// May it be exported? It is then best alone on its handles, at addresses of its kind.
     pub alone: bool,
+    /// Must it lie in one page, as the driver's own does ([`Owner::Context`](super::Owner))?
+    /// It then keeps one page from being joined with others, and not two.
+    pub one_page: bool,
 }
+
+impl Need {
+    /// The first offset of a stitch from this one on at which it may begin.
+    pub fn first_from(&self, from: u64) -> Option<u64> {
+        let at = align_up(from, self.align)?;
+        match self.crosses(at) {
+            true => align_up(at, HANDLE),
+            false => Some(at),
+        }
+    }
+
+    /// The last one at which it ends before this one.
+    pub fn last_before(&self, end: u64) -> Option<u64> {
+        let before = |end: u64| Some(end.checked_sub(self.bytes)? & !(self.align - 1));
+        let at = before(end)?;
+        match self.crosses(at) {
+            true => before((at + self.bytes) & !(HANDLE - 1)),
+            false => Some(at),
+        }
+    }
+
+    /// Would it lie in more pages there than it may? Stitches begin with a page.
+    pub fn crosses(&self, at: u64) -> bool {
+        self.one_page && at / HANDLE != (at + self.bytes - 1) / HANDLE
+    }
+}
+
+#[cfg(test)]
+#[path = "block_tests.rs"]
+mod tests;

@@ -53,10 +53,11 @@ impl State {
     /// What the chunks offer for a window. Those in use offer nothing while blocks go on
     /// growing: a block that shares no chunk is made longer by one mapping when it is free
     /// and the next one is a little longer; one that does is mapped anew as a whole. Nor to
-    /// what may be exported: who shares no chunk can be left to those who have it open.
+    /// what may be exported: who shares no chunk can be left to those who have it open. What must lie
+    /// in one page would have found it where those are mapped.
     pub fn offered(&self, need: Need, usable: Usable) -> Offer {
         let mut offer = Offer::default();
-        let alone = need.alone || self.growing.goes_on();
+        let alone = need.alone || need.one_page || self.growing.goes_on();
         for (id, room) in self.chunks.ends() {
             if room.is_whole() {
                 if self.head(id, room, usable) == room.bytes {

@@ -14,6 +14,7 @@ fn need(mib: u64) -> Need {
         stream: None,
         late: false,
         alone: false,
+        one_page: false,
     }
 }
 

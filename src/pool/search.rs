@@ -10,7 +10,6 @@ use super::ranges::{FreeRange, LEAST, Ranges};
 use super::state::State;
 use super::stitch::{Piece, Stitch, within};
 use super::streams::{StreamId, Use};
-use crate::units::align_up;
 
 /// A free range fits closely if it is longer than needed by at most this part.
 const CLOSE: u64 = 2;
@@ -196,12 +195,14 @@ impl State {
 
     /// Offers both ends of a free range.
     fn offer(&self, id: StitchId, stitch: &Stitch, free: &FreeRange, best: &mut Best) {
-        let (bytes, align) = (best.need.bytes, best.need.align);
-        let last = free.bytes.end.checked_sub(bytes);
-        let (Some(first), Some(last)) = (align_up(free.bytes.start, align), last) else {
+        let bytes = best.need.bytes;
+        let (first, last) = (
+            best.need.first_from(free.bytes.start),
+            best.need.last_before(free.bytes.end),
+        );
+        let (Some(first), Some(last)) = (first, last) else {
             return;
         };
-        let last = last & !(align - 1);
         let length = free.length();
         // Where nothing is broken, only a shorter range is better.
         let best_of_all = |&(broken, least, _): &(u64, u64, Window)| broken == 0 && least <= length;

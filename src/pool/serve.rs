@@ -4,13 +4,14 @@
 use super::Pool;
 use super::block::{Need, Window};
 use super::front::{COMMON, Fronts};
-use super::request::{BlockInfo, NotOurs, Order, Release, Request};
+use super::request::{BlockInfo, NotOurs, Order, Owner, Release, Request};
 use super::search::Usable;
 use super::slab::{GRANULE, SMALL_MAX, TRIES};
 use super::state::State;
 use super::streams::{StreamId, Use};
 use crate::config::Policy;
 use crate::driver::{Address, Code, Driver, Result, Stream};
+use crate::units::HANDLE;
 
 /// Why a front did not serve a request.
 pub(super) enum Miss {
@@ -176,11 +177,13 @@ pub(super) fn is_small(request: &Request) -> bool {
 }
 
 pub(super) fn need(request: &Request, stream: Option<StreamId>) -> Need {
+    let bytes = request.bytes.next_multiple_of(GRANULE);
     Need {
-        bytes: request.bytes.next_multiple_of(GRANULE),
+        bytes,
         align: request.align,
         stream,
         late: false,
         alone: false,
+        one_page: request.owner == Owner::Context && bytes <= HANDLE && !is_small(request),
     }
 }

@@ -257,14 +257,16 @@ impl<D: Driver> Pool<D> {
             state.reap_slabs(0, usize::MAX);
         }
         let (mut state, mut found) = self.find_window(state, need, request, reach);
-        let has_no_slab = small && found == Err(Code::OUT_OF_MEMORY.into());
-        if has_no_slab {
-            // Where many still run, a block whose uses are over may lie behind them.
-            if let Some(at) = state.lend_small(request, stream, usize::MAX) {
-                return (state, Ok(at));
-            }
-            // A window of its own may still be free.
-            let own = need_of(request, stream);
+        let has_none = found == Err(Code::OUT_OF_MEMORY.into());
+        let has_no_slab = small && has_none;
+        if has_no_slab && let Some(at) = state.lend_small(request, stream, usize::MAX) {
+            // Where many still run, a block whose uses are over lay behind them.
+            return (state, Ok(at));
+        }
+        if has_no_slab || has_none && need.one_page {
+            // A window of its own may still be free, or one that lies in two pages.
+            let mut own = need_of(request, stream);
+            own.one_page = false;
             (state, found) = self.find_window(state, own, request, reach);
         }
         let window = match found {

@@ -114,6 +114,7 @@ impl State {
             return false;
         };
         let fits = stitch.known || !need.alone;
+        let fits = fits && !need.crosses(window.offset);
         if stitch.leaving || !fits || !(stitch.at + window.offset).is_multiple_of(need.align) {
             return false;
         }
