@@ -187,11 +187,12 @@ impl<'a> Watched<'a> {
                     soon: pool.whole_idle() + self.device.idle_pages(),
                 }
             };
-            // What is not free to this program is not to others.
+            // What is not free to this program is not to others, who get whole handles.
             let offer = || {
                 let own = self.device.free_to_have();
                 let withheld = torch::withheld(self.device.ordinal);
-                self.quiet().min(own.saturating_sub(withheld))
+                let whole = pool.to_give() + self.device.idle_pages();
+                self.quiet().min(own.saturating_sub(withheld)).min(whole)
             };
             heard = door.answer(lend, offer, || picture::sealed(engine));
         }

@@ -46,6 +46,7 @@ mod stats;
 mod stitch;
 mod streams;
 pub(crate) mod timeline;
+mod to_have;
 mod trim;
 mod wait;
 mod warm;

@@ -231,11 +231,12 @@ impl Device {
         self.stand_in.sum(sum, self.lent(), self.idle())
     }
 
-    /// Idle bytes that a program can have: all but what the driver's memory
-    /// pool would keep in the place of ours.
+    /// Idle bytes that a program can have: those of whole pages, but for what the driver's
+    /// memory pool would keep in the place of ours.
     pub fn free_to_have(&self) -> u64 {
         let idle = self.idle();
-        idle - self.stand_in.kept(self.lent(), idle) + self.idle_pages()
+        let not_kept = idle - self.stand_in.kept(self.lent(), idle);
+        not_kept.min(self.pool().map_or(0, Pool::to_have)) + self.idle_pages()
     }
 
     /// Bytes that pool and pages hold here.

@@ -219,6 +219,21 @@ impl Slabs {
         Some((slab.base, last))
     }
 
+    /// The windows of slabs of which nothing is lent but so many blocks, by the slab's base as a
+    /// multiple of [`SLAB`].
+    pub fn empty_without<'a>(
+        &'a self,
+        blocks: &'a FastMap<u64, u32>,
+    ) -> impl Iterator<Item = Address> + 'a {
+        let others = blocks.iter().filter_map(|(base, blocks)| {
+            let slab = self.slabs[*self.by_base.get(base)? as usize].as_ref()?;
+            (slab.live == *blocks).then_some(slab.base)
+        });
+        let empty = self.empty.iter();
+        let empty = empty.filter_map(|slab| self.slabs[*slab as usize].as_ref());
+        empty.map(|slab| slab.base).chain(others)
+    }
+
     /// Calls `seen` with the address, the length in bytes and the last use of
     /// each free block.
     pub fn each_free(&self, mut seen: impl FnMut(Address, u64, Use)) {
