@@ -68,13 +68,15 @@ pub fn run(engine: &Engine) {
             Duration::ZERO
         } else {
             let timed = engine.config.oom_report.is_some() && engine.pools().next().is_some();
-            let shared = keeper::is_missing() || exports::any_held();
+            let given = exports::is_to_be_given();
+            let shared = keeper::is_missing() || given || exports::any_held();
             let soon = idle || timed || shared || is_mute(engine);
             if soon { LOOK } else { REST }
         };
         let rung = wait(engine, longest);
         // Nobody hears the keeper while somebody asks it.
         deaf = !keeper::look(engine);
+        exports::give_again(engine);
         leave(engine);
         let ended = threads::ended();
         if !ended.is_empty() {

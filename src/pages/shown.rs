@@ -130,6 +130,18 @@ impl<D: Driver> Pages<D> {
         Some(Parts { run, at, handles })
     }
 
+    /// The handles of pages that were shared, by where they are in use, and their sizes in
+    /// bytes; `None` where one is there no more.
+    pub fn handles_at(&self, places: impl Iterator<Item = Address>) -> Option<Vec<(Handle, u64)>> {
+        let books = self.lock();
+        let part = |at| {
+            let (start, mapping) = books.used_in(at, 1).next()?;
+            let page = mapping.page;
+            (start == at).then(|| (books.handle_of(page), books.bytes_of(page)))
+        };
+        places.map(part).collect()
+    }
+
     fn quiet_for_others(&self, pages: &[PageId]) {
         let beside_use = |books: &Books, page: &PageId| books.marks_beside_use(*page);
         self.quiet(|books| {

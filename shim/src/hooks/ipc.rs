@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use memcuda_core::driver::{Access, Address, Code, Driver};
 use memcuda_core::pool::{BlockInfo, Owner};
 use memcuda_core::share::handle::{Handle, Unreadable};
-use memcuda_core::share::protocol::{self, DeviceId, Request, State};
+use memcuda_core::share::protocol::{self, DeviceId, State};
 
 use crate::driver::calls::{IpcBytes, LAZY_ENABLE_PEER_ACCESS};
 use crate::engine::Engine;
@@ -142,7 +142,7 @@ fn opened(engine: &Engine, handle: &Handle) -> Result<Address, Code> {
         return Ok(address);
     }
     let answer = keeper::node(engine).and_then(|node| match node == handle.node {
-        true => keeper::request(engine, Request::Import { generation }, &[]).map(Some),
+        true => keeper::import(engine, generation).map(Some),
         false => Ok(None),
     });
     let memory = match answer {

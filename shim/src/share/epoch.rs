@@ -55,6 +55,11 @@ impl Epoch {
     }
 }
 
+/// How many keepers that began anew were found up to now: the one that is spoken to is the last.
+pub fn keepers() -> u64 {
+    KEEPERS.load(Ordering::Acquire)
+}
+
 /// What becomes another number whenever a name may have become another allocation: the
 /// epoch, with the number of keepers above it; `None` before the first request. Three loads.
 pub fn now() -> Option<u64> {

@@ -13,10 +13,10 @@ use std::time::Duration;
 use memcuda_core::driver::cancel;
 use memcuda_core::lock;
 use memcuda_core::share::client::Dialled;
-use memcuda_core::share::protocol::{Event, Request};
+use memcuda_core::share::protocol::{Code, Event, Generation, Request};
 use memcuda_core::waiting::Waiting;
 
-pub use super::epoch::now as epoch;
+pub use super::epoch::{keepers, now as epoch};
 use super::line::Line;
 pub use super::line::{Answer, Resumed, in_child};
 use super::{Error, exports, first};
@@ -24,6 +24,9 @@ use crate::engine::Engine;
 
 /// Pause of who has only so much time for the lock.
 const PAUSE: Duration = Duration::from_micros(200);
+
+/// Pause between two questions for what may come back.
+const AGAIN: Duration = Duration::from_millis(20);
 
 static LINE: Mutex<Option<Line>> = Mutex::new(None);
 
@@ -62,6 +65,20 @@ pub fn request_within(
     };
     let left = patience.saturating_sub(waiting.lasted());
     over(engine, line, |line| line.ask_for(engine, request, left))
+}
+
+/// Memory by its handle. Where the keeper began anew a moment ago its exporter may have to come
+/// back first: so long it is asked again.
+pub fn import(engine: &Engine, generation: Generation) -> Result<Answer, Error> {
+    let _held = cancel::hold();
+    loop {
+        let answer = request(engine, Request::Import { generation }, &[]);
+        let is_unknown = matches!(answer, Err(Error::Refused(Code::NotFound, _)));
+        if !is_unknown || !lock().as_ref().is_some_and(Line::is_young) {
+            return answer;
+        }
+        std::thread::sleep(AGAIN);
+    }
 }
 
 /// The same as [`request`], in a process that has asked nothing yet: the request goes out with
@@ -152,12 +169,14 @@ fn over<T>(
 /// Tells what the keeper has said unasked.
 fn tell(engine: &Engine, resumed: Option<Resumed>, events: Vec<Event>) {
     if let Some(resumed) = resumed {
-        if !resumed.lost.is_empty() {
+        // What is exported it is given again.
+        let lost = resumed.lost.iter().filter(|lost| !exports::is_own(**lost));
+        let lost = lost.count();
+        if lost > 0 {
             crate::log!(
                 Warn,
-                "the keeper knows nothing more of {} of what this process shares: it stays mapped here, \
-                 and other processes do not find it",
-                resumed.lost.len()
+                "the keeper knows nothing more of {lost} of what this process shares: it stays mapped \
+                 here, and other processes do not find it",
             );
         }
         exports::resumed(engine, &resumed);

@@ -68,6 +68,8 @@ pub(super) struct Line {
     rest_until: Option<Instant>,
     /// One was started in vain: nobody is waited for once more.
     in_vain: bool,
+    /// When one was found that knows nothing of what was before.
+    anew: Option<Instant>,
     /// Not yet told to those who have something to do about it.
     pub(super) resumed: Option<Resumed>,
 }
@@ -90,6 +92,11 @@ impl Line {
     /// Is there anything that the keeper must hear, or must have heard?
     pub(super) fn is_missed(&self) -> bool {
         self.client.is_none() && (self.expected || !self.leases.is_empty())
+    }
+
+    /// Began the keeper anew a moment ago, so that others may have to come back to it first?
+    pub(super) fn is_young(&self) -> bool {
+        self.anew.is_some_and(|anew| anew.elapsed() < REST)
     }
 
     /// What tells of events and of the end.
@@ -215,6 +222,9 @@ impl Line {
                 may_start && start::start(socket)
             }
         });
+        if started.is_some() && reached.is_ok() {
+            self.anew = Some(Instant::now());
+        }
         if let Err(Error::Gone(_)) = reached {
             let nobody = || who::socket(engine).is_ok_and(|socket| !socket.exists());
             let waited = started.map_or(began.elapsed(), |started| started.lasted());
@@ -332,6 +342,7 @@ impl Line {
             let anew = self.epoch.as_ref().is_none_or(|now| !now.follows(&before));
             self.leases.forget(&heard.lost);
             let lost = heard.lost;
+            self.anew = anew.then(Instant::now).or(self.anew);
             self.resumed = Some(Resumed { lost, anew });
         }
     }

@@ -38,51 +38,64 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Gives everything below an allocation to the keeper, under a new generation; the
-/// handle as programs pass it on.
-pub fn to_keeper(
-    engine: &Engine,
-    device: &Device,
-    export: &Export,
-) -> Result<(Generation, [u8; 64]), Failure> {
+/// What was given to the keeper.
+pub struct Sent {
+    /// Under which number.
+    pub generation: Generation,
+    /// As programs pass it on.
+    pub handle: [u8; 64],
+    /// How many keepers there had been before, with the one that was asked then.
+    pub keepers: u64,
+}
+
+/// Gives everything below an allocation to the keeper, under a new generation.
+pub fn to_keeper(engine: &Engine, device: &Device, export: &Export) -> Result<Sent, Failure> {
     let id = DeviceId(device.uuid.ok_or(Failure::Nameless)?);
     crate::log_once!(
         Info,
         "device memory is exported by CUDA IPC: a process that opens it must be preloaded, too; \
          to others the driver answers INVALID_VALUE"
     );
-    let mut sent = send(engine, device, id, export);
+    let odd = || Failure::Keeper(Error::Gone("the kernel gives no randomness".to_owned()));
+    let send = || {
+        let generation = Generation::random().ok_or_else(odd)?;
+        let node = keeper::node(engine).map_err(Failure::Keeper)?;
+        let keepers = keeper::keepers();
+        under(engine, device, generation, export)?;
+        let handle = Handle {
+            node,
+            generation,
+            bytes: export.block.bytes,
+            mapped: export.handles.iter().map(|(_, bytes)| bytes).sum(),
+            offset: export.offset,
+            device: Handle::digest(id),
+        };
+        Ok(Sent {
+            generation,
+            handle: handle.to_bytes(),
+            keepers,
+        })
+    };
+    let mut sent = send();
     for _ in 1..TRIES {
         // Where the keeper that had half of it is gone: again, as another one.
         sent = sent.or_else(|failure| match failure {
-            Failure::Keeper(Error::Gone(_)) => {
-                send(engine, device, id, export).map_err(|_| failure)
-            }
+            Failure::Keeper(Error::Gone(_)) => send().map_err(|_| failure),
             failure => Err(failure),
         });
     }
-    let generation = sent?;
-    let handle = Handle {
-        node: keeper::node(engine).map_err(Failure::Keeper)?,
-        generation,
-        bytes: export.block.bytes,
-        mapped: export.handles.iter().map(|(_, bytes)| bytes).sum(),
-        offset: export.offset,
-        device: Handle::digest(id),
-    };
-    Ok((generation, handle.to_bytes()))
+    sent
 }
 
-/// Sends everything below an allocation to the keeper, so many descriptors at a
-/// time that a process with few to spare can do it.
-fn send(
+/// Gives everything below an allocation to the keeper under this generation, so many
+/// descriptors at a time that a process with few to spare can do it. One that is taken is refused.
+pub fn under(
     engine: &Engine,
     device: &Device,
-    id: DeviceId,
+    generation: Generation,
     export: &Export,
-) -> Result<Generation, Failure> {
-    let odd = || Failure::Keeper(Error::Gone("the kernel gives no randomness".to_owned()));
-    let generation = Generation::random().ok_or_else(odd)?;
+) -> Result<(), Failure> {
+    let id = DeviceId(device.uuid.ok_or(Failure::Nameless)?);
     let mut spec = Some(Spec {
         bytes: export.block.bytes,
         dtype: None,
@@ -119,5 +132,5 @@ fn send(
             return Err(failure);
         }
     }
-    Ok(generation)
+    Ok(())
 }

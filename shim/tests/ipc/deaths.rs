@@ -84,52 +84,6 @@ fn the_keepers_death_loses_nothing() {
 }
 
 #[test]
-fn with_keeper_and_standby_gone_memory_stays_where_it_may_be_in_use() {
-    let (mut place, [mut exporter, mut importer], [there, here, _]) = shared(6 * MIB);
-    let kept = exporter.filled(6 * MIB, 7);
-    let before = exporter.handle(&kept);
-    let opened = importer.open(&before);
-    let left = exporter.filled(6 * MIB, 8);
-    let of_left = exporter.handle(&left);
-    let left_there = importer.open(&of_left);
-    place.keeper.end();
-    exporter.free(&there);
-    assert!(importer.has(&here, 6 * MIB, 1));
-    importer.close(&here);
-    place.keeper.start();
-    let first = exporter.filled(6 * MIB, 9);
-    until("the new keeper is found", || {
-        exporter.code(&format!("get {first}")) == 0
-    });
-    let handle = exporter.handle(&first);
-    until("it is found by the importer, too", || {
-        importer.code(&format!("open {handle}")) == 0
-    });
-    // What is still there is exported anew, and stays all the same.
-    let mut third = place.actor();
-    let now = exporter.handle(&kept);
-    assert_ne!(now, before);
-    assert_eq!(exporter.handle(&kept), now, "once");
-    let elsewhere = third.open(&now);
-    assert!(third.has(&elsewhere, 6 * MIB, 7));
-    exporter.free(&left);
-    exporter.free(&kept);
-    third.close(&elsewhere);
-    for number in 2..6 {
-        let at = exporter.filled(6 * MIB, number);
-        let parked = [&there, &kept, &left];
-        assert!(!parked.contains(&&at), "nobody can tell who has it");
-        // New exports work.
-        let handle = exporter.handle(&at);
-        let here = importer.open(&handle);
-        assert!(importer.has(&here, 6 * MIB, number));
-    }
-    assert!(importer.has(&opened, 6 * MIB, 7) && importer.has(&left_there, 6 * MIB, 8));
-    let log = exporter.end();
-    assert!(log.contains("the keeper is gone for good"), "{log}");
-}
-
-#[test]
 fn a_program_that_closes_all_descriptors_finds_the_keeper_again() {
     let (_place, [mut exporter, mut importer], [_, here, _]) = shared(6 * MIB);
     importer.must("close-sockets");

@@ -2,6 +2,7 @@
 //! keeper of the test's own.
 
 mod actor;
+mod anew;
 mod caches;
 mod closes;
 #[path = "../support/counters.rs"]

@@ -1,8 +1,9 @@
 //! What this process exports: each allocation once, however often its handle is
 //! asked for. What the program frees of it is parked in the pool until nobody
 //! else has it open, which the keeper says. What is different of torch's pages is
-//! in `runs`.
+//! in `runs`; what a keeper that knows nothing is given is in `again`.
 
+mod again;
 mod runs;
 
 use std::collections::HashMap;
@@ -13,15 +14,16 @@ use memcuda_core::driver::Address;
 use memcuda_core::lock;
 use memcuda_core::pages::Run;
 use memcuda_core::pool::{BlockInfo, Export};
-use memcuda_core::share::protocol::{self, Generation, Reply, Request};
+use memcuda_core::share::protocol::{Code, Generation, Reply, Request};
 
 use super::Error;
 use super::keeper::{self, Resumed};
-use super::send::{self, Failure};
+use super::send::{self, Failure, Sent};
 use crate::engine::Engine;
 use crate::engine::device::Device;
 use crate::whose::{self, Below, Memory};
 
+pub use again::{give_again, is_to_be_given};
 pub use runs::{has_runs, hold, unmapped};
 
 /// An allocation: its device's ordinal and its number there.
@@ -30,6 +32,8 @@ type Which = (u32, u64);
 /// What is known of an export.
 struct Exported {
     generation: Generation,
+    /// Where the allocation begins.
+    at: Address,
     /// Its handle, as programs pass it on.
     handle: [u8; 64],
     /// Where it is a run of pages: those that torch still has.
@@ -38,12 +42,23 @@ struct Exported {
     freed: bool,
     /// How often they have, as the keeper said of what is freed: to them it may be left.
     held: Option<u64>,
-    /// The keeper that had it is gone for good: asked for its handle, the allocation is
-    /// exported anew.
+    /// The keeper that had it is gone for good, and the one that there is has not got it yet.
     void: bool,
-    /// A keeper that knew who has the allocation open is gone for good, by this export or
-    /// by one before: its memory stays parked once it is freed.
+    /// It is being given to that one: until it is, the handles below it stay.
+    being_given: bool,
+    /// How many keepers there had been when it was exported.
+    keepers: u64,
+    /// One that knew who has the allocation open is gone for good, as was told, by this export
+    /// or by one before.
     for_good: bool,
+}
+
+impl Exported {
+    /// May others have it open of whom the keeper does not know? Asked of an answer of the
+    /// keeper's, when that is there: the one that gave it may have begun just before.
+    fn is_for_good(&self) -> bool {
+        self.for_good || self.keepers != keeper::keepers()
+    }
 }
 
 static TABLE: Mutex<Option<HashMap<Which, Exported>>> = Mutex::new(None);
@@ -74,6 +89,7 @@ pub fn handle_of(engine: &Engine, address: Address) -> Option<Result<[u8; 64], F
     }
     leave(engine);
     let _making = lock::lock(&MAKING);
+    again::give(engine);
     for _ in 0..TRIES {
         if let Some(handle) = known() {
             return Some(Ok(handle));
@@ -84,16 +100,14 @@ pub fn handle_of(engine: &Engine, address: Address) -> Option<Result<[u8; 64], F
         let which = (memory.device.ordinal, export.block.id);
         let send = || send::to_keeper(engine, memory.device, &export);
         let made = send().or_else(|failure| match failure {
-            Failure::Keeper(Error::Refused(protocol::Code::Unavailable, _))
-                if runs::retire(engine, 0) =>
-            {
+            Failure::Keeper(Error::Refused(Code::Unavailable, _)) if runs::retire(engine, 0) => {
                 send()
             }
             failure => Err(failure),
         });
         match &made {
-            Ok((generation, handle)) => {
-                insert(which, *generation, *handle, pages);
+            Ok(sent) => {
+                insert(which, export.block.base, sent, pages);
                 runs::retire(engine, runs::MOST_OLDER);
             }
             Err(_) if run.is_some() || with(|table| table.contains_key(&which)) => {}
@@ -102,7 +116,7 @@ pub fn handle_of(engine: &Engine, address: Address) -> Option<Result<[u8; 64], F
         // Of pages that are gone it was nothing. Who unmapped them did not wait, since
         // nothing had been exported before.
         if runs::is_whole(&memory, run) {
-            return Some(made.map(|(_, handle)| handle));
+            return Some(made.map(|sent| sent.handle));
         }
         withdraw(engine, which);
     }
@@ -134,16 +148,19 @@ fn marked(memory: &Memory, address: Address) -> Option<(Export, Option<(Run, run
     }
 }
 
-fn insert(which: Which, generation: Generation, handle: [u8; 64], pages: Option<runs::Left>) {
+fn insert(which: Which, at: Address, sent: &Sent, pages: Option<runs::Left>) {
     with(|table| {
-        let for_good = table.get(&which).is_some_and(|before| before.for_good);
+        let for_good = table.get(&which).is_some_and(Exported::is_for_good);
         let export = Exported {
-            generation,
-            handle,
+            generation: sent.generation,
+            at,
+            handle: sent.handle,
             pages,
             freed: false,
             held: None,
             void: false,
+            being_given: false,
+            keepers: sent.keepers,
             for_good,
         };
         table.insert(which, export);
@@ -181,7 +198,7 @@ fn parked(engine: &Engine, device: &Device, block: &BlockInfo) {
     if let Some(references) = with(|table| table.get(&which)?.held) {
         crate::log!(
             Debug,
-            "freed memory stays: others have it open {references} times"
+            "freed memory stays: others have it open {references} times, as far as the keeper knows"
         );
     }
 }
@@ -210,26 +227,36 @@ fn withdraw(engine: &Engine, which: Which) {
         if !std::mem::replace(&mut export.freed, true) {
             PARKED.fetch_add(1, Ordering::Relaxed);
         }
-        Some((export.generation, export.for_good, export.pages.is_some()))
+        Some((export.generation, export.pages.is_some()))
     });
-    let Some((generation, for_good, is_run)) = marked else {
+    let Some((generation, is_run)) = marked else {
         return;
     };
     let answer = keeper::request(engine, Request::Withdraw { generation }, &[]);
-    match answer {
-        _ if for_good => {}
-        Ok((Reply::Done, _)) | Err(Error::Refused(protocol::Code::NotFound, _)) => {
-            end(engine, which, generation);
-        }
-        // Pages are not parked: the driver has those that others have open.
-        Ok((Reply::Held { .. }, _)) if is_run => end(engine, which, generation),
-        Ok((Reply::Held { references }, _)) => with(|table| {
+    let left_to = |references| {
+        with(|table| {
             if let Some(export) = table.get_mut(&which)
                 && export.generation == generation
             {
                 export.held = Some(references);
             }
-        }),
+        });
+    };
+    match answer {
+        // Pages are not parked: the driver has those that others have open.
+        Ok((Reply::Done | Reply::Held { .. }, _)) | Err(Error::Refused(Code::NotFound, _))
+            if is_run =>
+        {
+            end(engine, which, generation)
+        }
+        Ok((Reply::Done, _)) | Err(Error::Refused(Code::NotFound, _)) => {
+            let for_good = with(|table| table.get(&which).is_some_and(Exported::is_for_good));
+            match for_good {
+                true => left_to(0),
+                false => end(engine, which, generation),
+            }
+        }
+        Ok((Reply::Held { references }, _)) => left_to(references),
         Ok(_) | Err(_) => {
             crate::log!(Debug, "freed memory stays until the keeper is back")
         }
@@ -260,7 +287,7 @@ fn held() -> HashMap<Which, Generation> {
         return HashMap::new();
     }
     with(|table| {
-        let held = |export: &Exported| export.held.is_some() && !export.for_good;
+        let held = |export: &Exported| export.held.is_some() && !export.being_given;
         let held = table.iter().filter(|(_, export)| held(export));
         held.map(|(which, export)| (*which, export.generation))
             .collect()
@@ -277,7 +304,7 @@ pub fn let_go(engine: &Engine, generation: Generation) {
     let found = with(|table| {
         let mut all = table.iter();
         let found = all.find(|(_, export)| export.generation == generation && export.freed);
-        found.map(|(which, export)| (*which, export.for_good))
+        found.map(|(which, export)| (*which, export.is_for_good()))
     });
     if let Some((which, false)) = found {
         end(engine, which, generation);
@@ -311,7 +338,7 @@ pub fn any_parked() -> bool {
 
 /// The connection to the keeper was made again. One that knows what was before
 /// is told once more of what was freed; one that does not can never say who
-/// has it open.
+/// has it open, and is given what is live.
 pub fn resumed(engine: &Engine, resumed: &Resumed) {
     let forgets = |export: &Exported| {
         resumed.anew || (!export.freed && resumed.lost.contains(&export.generation))
@@ -319,14 +346,22 @@ pub fn resumed(engine: &Engine, resumed: &Resumed) {
     let freed: Vec<Which> = with(|table| {
         let mut freed = Vec::new();
         // Of pages nothing has to be known.
-        for (_, export) in table.extract_if(|_, export| export.pages.is_some() && forgets(export)) {
+        let over = |export: &Exported| match &export.pages {
+            Some(left) => forgets(export) && (export.freed || !left.is_all()),
+            None => false,
+        };
+        for (_, export) in table.extract_if(|_, export| over(export)) {
             PARKED.fetch_sub(usize::from(export.freed), Ordering::Relaxed);
         }
         for (which, export) in table {
-            if forgets(export) {
-                (export.void, export.for_good) = (true, true);
-            } else if export.freed {
-                freed.push(*which);
+            match forgets(export) {
+                true => {
+                    (export.void, export.for_good) = (true, export.pages.is_none());
+                    // It has nothing of this that it could hand out.
+                    export.held = export.freed.then_some(0);
+                }
+                false if export.freed => freed.push(*which),
+                false => {}
             }
         }
         freed
@@ -334,12 +369,13 @@ pub fn resumed(engine: &Engine, resumed: &Resumed) {
     if resumed.anew && any_parked() {
         crate::log_once!(
             Warn,
-            "the keeper is gone for good: memory that was freed while others had it open stays with \
-             this process"
+            "the keeper is gone for good: memory that was freed while others had it open, and lies \
+             with other memory on a handle of the driver's, stays with this process"
         );
     }
     for which in freed {
         withdraw(engine, which);
     }
     runs::resumed(engine);
+    again::begin();
 }

@@ -17,8 +17,6 @@ use crate::whose::{self, Below, Memory};
 
 /// What torch has of an exported run.
 pub struct Left {
-    /// Where the run began.
-    base: Address,
     /// The pages, by their addresses, and which part of the export each is.
     pages: BTreeMap<Address, u32>,
     /// How many parts there were.
@@ -34,6 +32,16 @@ impl Left {
             self.pages.remove(at);
         }
         gone.into_iter().map(|(_, part)| part).collect()
+    }
+
+    /// Has torch all of them still?
+    pub fn is_all(&self) -> bool {
+        self.pages.len() == self.parts as usize
+    }
+
+    /// Where they are, in the order of the parts.
+    pub fn places(&self) -> Vec<Address> {
+        self.pages.keys().copied().collect()
     }
 
     /// The parts that were taken out.
@@ -71,7 +79,6 @@ pub fn pages_of(parts: &Parts) -> Left {
         Some(std::mem::replace(next, *next + bytes))
     });
     Left {
-        base: parts.run.base,
         pages: starts.zip(0..).collect(),
         parts: parts.handles.len() as u32,
     }
@@ -137,8 +144,8 @@ fn give_up(engine: &Engine, parts: &[(Generation, u32)]) {
 pub fn retire(engine: &Engine, most: usize) -> bool {
     let runs: Vec<(Which, Address)> = with(|table| {
         let runs = table.iter().filter(|(_, export)| !export.freed);
-        runs.filter_map(|(which, export)| Some((*which, export.pages.as_ref()?.base)))
-            .collect()
+        let runs = runs.filter(|(_, export)| export.pages.is_some());
+        runs.map(|(which, export)| (*which, export.at)).collect()
     });
     let now = |at| whose::live(engine, at).map(|memory| memory.block.id);
     let older = runs
