@@ -101,7 +101,7 @@ impl Keeper {
             self.standby_again = None;
             match &self.descriptors.vault {
                 Vault::None => self.start_standby(),
-                vault if vault.lacks() => self.complete_vault(),
+                _ if self.lacks() => self.complete_vault(),
                 // It was started anew meanwhile.
                 Vault::Standby(_) | Vault::Systemd(_) => {}
             }

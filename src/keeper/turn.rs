@@ -38,9 +38,9 @@ impl Keeper {
         }
     }
 
-    /// One that lacks something is given all again, a little later.
+    /// One that lacks something is given all again, a little later; so is a journal written.
     fn look_at_standby(&mut self) {
-        if self.standby_again.is_none() && self.descriptors.vault.lacks() {
+        if self.standby_again.is_none() && self.lacks() {
             self.standby_again = Some(Instant::now() + Duration::from_secs(1));
         }
     }
@@ -53,8 +53,10 @@ impl Keeper {
     /// Gives it all, and a journal that it may not have got.
     pub(super) fn complete_vault(&mut self) {
         self.descriptors.refill();
+        let was_said = self.unwritten;
         if !self.descriptors.vault.lacks()
             && let Err(error) = self.renew_journal()
+            && !was_said
         {
             error!("the journal cannot be made anew ({error})");
         }
@@ -105,8 +107,8 @@ impl Keeper {
         // One that is made anew may be shorter than a file may be.
         if let Err(error) = self.journal.write()
             && self.renew_journal().is_err()
+            && !std::mem::replace(&mut self.unwritten, true)
         {
-            self.unwritten = true;
             error!("the journal cannot be written ({error}); a restart now would lose what is new");
         }
         let mut let_go = self.descriptors.drop_all(&given_up);
@@ -244,7 +246,9 @@ impl Keeper {
         }
         self.descriptors.drop_all(&old);
         self.journal = journal;
-        self.unwritten = false;
+        if std::mem::take(&mut self.unwritten) {
+            info!("the journal is written again");
+        }
         Ok(())
     }
 

@@ -211,6 +211,32 @@ fn a_journal_that_may_not_be_longer_is_made_anew() {
     has(&mut client, "late", b"late");
 }
 
+/// As where the host has no memory for a moment, and nobody asks for anything afterwards.
+#[test]
+fn what_could_not_be_written_for_a_moment_is_written_when_it_can_be() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    make(&mut client, "early", b"early").unwrap();
+    persist(&mut client, "early", Persist::Yes);
+    let pid = keeper.status().pid;
+    let limit = |current| {
+        let limit = Rlimit {
+            current,
+            maximum: None,
+        };
+        prlimit(Pid::from_raw(pid as i32), Resource::Fsize, limit).unwrap()
+    };
+    let before = limit(Some(1));
+    make(&mut client, "late", b"late").unwrap();
+    persist(&mut client, "late", Persist::Yes);
+    limit(before.current);
+    std::thread::sleep(Duration::from_secs(3));
+    keeper.kill(pid);
+    let mut client = keeper.client();
+    has(&mut client, "early", b"early");
+    has(&mut client, "late", b"late");
+}
+
 /// A successor would take it for one that is there otherwise.
 #[test]
 fn a_name_that_was_deleted_while_it_was_made_does_not_come_back() {
