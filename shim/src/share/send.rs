@@ -4,7 +4,7 @@
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 
-use memcuda_core::driver::{Code, Driver};
+use memcuda_core::driver::{self, Code, Driver};
 use memcuda_core::pool::Export;
 use memcuda_core::share::handle::Handle;
 use memcuda_core::share::protocol::{Backend, DeviceId, Generation, MOST_PARTS, Request, Spec};
@@ -104,11 +104,11 @@ pub fn under(
         ordinal: device.ordinal,
         backend: Backend::Vmm,
     });
-    for handles in export.handles.chunks(MOST_PARTS) {
-        let descriptors: Result<Vec<OwnedFd>, Code> = handles
-            .iter()
-            .map(|(handle, _)| engine.driver.export(*handle))
-            .collect();
+    let mut left = &export.handles[..];
+    while !left.is_empty() {
+        let (descriptors, refused) = exported(engine, left);
+        let handles;
+        (handles, left) = left.split_at(descriptors.len());
         let parts = handles.iter().map(|(_, bytes)| *bytes).collect();
         let request = match spec.take() {
             Some(spec) => Request::Export {
@@ -120,12 +120,13 @@ pub fn under(
             },
             None => Request::ExportMore { generation, parts },
         };
-        let sent = descriptors
-            .map_err(Failure::Driver)
-            .and_then(|descriptors| {
+        let sent = match refused.filter(|_| descriptors.is_empty()) {
+            Some(code) => Err(Failure::Driver(code)),
+            None => {
                 let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
                 keeper::request(engine, request, &descriptors).map_err(Failure::Keeper)
-            });
+            }
+        };
         if let Err(failure) = sent {
             // What the keeper has of it goes.
             let _ = keeper::request(engine, Request::Withdraw { generation }, &[]);
@@ -133,4 +134,17 @@ pub fn under(
         }
     }
     Ok(())
+}
+
+/// Descriptors of the first of these handles: as many as a packet holds, or as the process has
+/// room for, which the driver's refusal of the next one tells.
+fn exported(engine: &Engine, handles: &[(driver::Handle, u64)]) -> (Vec<OwnedFd>, Option<Code>) {
+    let mut descriptors = Vec::new();
+    for (handle, _) in handles.iter().take(MOST_PARTS) {
+        match engine.driver.export(*handle) {
+            Ok(descriptor) => descriptors.push(descriptor),
+            Err(code) => return (descriptors, Some(code)),
+        }
+    }
+    (descriptors, None)
 }

@@ -341,7 +341,7 @@ fn an_allocation_over_more_handles_than_a_packet_holds_needs_few_descriptors() {
         Actor::start(command.env("MEMCUDA_CHUNK", chunk))
     };
     // The simulated driver keeps a descriptor for each handle that is imported.
-    let (mut exporter, mut importer) = (start(200, "2MiB"), start(350, "auto"));
+    let (mut exporter, mut importer) = (start(60, "2MiB"), start(350, "auto"));
     let there = exporter.must(&format!("alloc {bytes}"));
     let (first, last) = (0, bytes - 4 * MIB);
     let at =
