@@ -44,6 +44,15 @@ impl Error {
         use Errno as E;
         matches!(self, Self::Absent(E::NOENT | E::NOTDIR | E::CONNREFUSED))
     }
+
+    /// Was nobody even asked, for want of what this process or its host has no more of?
+    pub fn is_own_want(&self) -> bool {
+        use Errno as E;
+        matches!(
+            self,
+            Self::Absent(E::MFILE | E::NFILE | E::NOMEM | E::NOBUFS)
+        )
+    }
 }
 
 impl fmt::Display for Error {

@@ -284,7 +284,7 @@ impl Line {
             // Which place it is may change with who comes to one.
             let socket = who::socket(engine)?;
             // None where its socket is not.
-            let (mut broke_off, mut nobody) = (false, true);
+            let (mut broke_off, mut nobody, mut own_want) = (false, true, false);
             let gone = |error: std::io::Error| Error::Gone(error.to_string());
             let trusted = match who::trusted(engine, &socket) {
                 // Somebody else has the place, or nobody can: none is started there.
@@ -298,6 +298,7 @@ impl Line {
                 let dialled = Client::dial(&socket, pid, command, &leases);
                 // It may break off with its leases taken up, if there is a keeper at all.
                 nobody = dialled.as_ref().is_err_and(client::Error::is_nobody);
+                own_want = dialled.as_ref().is_err_and(client::Error::is_own_want);
                 self.expected = !nobody && (self.expected || !leases.is_empty());
                 let made = dialled.and_then(|dialled| {
                     worker::start();
@@ -318,7 +319,8 @@ impl Line {
                 Err(Error::Gone(_)) if nobody && again(&socket) => {}
                 Err(error) => {
                     // Keepers that end at once keep nobody waiting, however busy the host is.
-                    if !broke_off || began.elapsed() >= client::PATIENCE {
+                    // Nor does what this process lacked for a moment say anything of them.
+                    if !(broke_off || own_want) || began.elapsed() >= client::PATIENCE {
                         self.rest_after(began);
                     }
                     return Err(error);
