@@ -2,10 +2,10 @@
 //! were taken over it end with it; taking them up again over another one is the
 //! owner's to do. Starts no keeper.
 
+mod error;
 mod waits;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,60 +13,18 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::protocol::{Code, Event, Generation, Hello, Lease, MOST_LEASES, Packet, Reply, Request};
+use super::protocol::{Event, Generation, Hello, Lease, MOST_LEASES, Packet, Reply, Request};
 use super::socket::reach;
 use super::wire::{self, Broken};
 use crate::descriptor::Lasting;
 use crate::waiting::Waiting;
 
+pub use error::Error;
+
 /// How long an answer may take before the keeper counts as gone.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// How soon it is tried again where the kernel takes no descriptors for now.
 const PAUSE: Duration = Duration::from_millis(5);
-
-/// Why a request has no answer.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Error {
-    /// No keeper listens.
-    Absent(Errno),
-    /// The connection is of no use any more; nothing is known of the request.
-    Lost,
-    /// The answer came with more descriptors than this process may open. What it
-    /// gave is not known here: the connection must end.
-    NoRoom,
-    /// The keeper refuses.
-    Refused(Code, String),
-}
-
-impl Error {
-    /// Is there no keeper at all?
-    pub fn is_nobody(&self) -> bool {
-        use Errno as E;
-        matches!(self, Self::Absent(E::NOENT | E::NOTDIR | E::CONNREFUSED))
-    }
-
-    /// Was nobody even asked, for want of what this process or its host has no more of?
-    pub fn is_own_want(&self) -> bool {
-        use Errno as E;
-        matches!(
-            self,
-            Self::Absent(E::MFILE | E::NFILE | E::NOMEM | E::NOBUFS)
-        )
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent(error) => write!(f, "no keeper answers ({error})"),
-            Self::Lost => f.write_str("the keeper went away, or does not answer"),
-            Self::NoRoom => f.write_str("this process has no descriptors to spare (RLIMIT_NOFILE)"),
-            Self::Refused(_, message) => f.write_str(message),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// A connection that has introduced itself.
 pub struct Client {
