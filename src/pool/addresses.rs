@@ -89,7 +89,7 @@ impl State {
         for (id, stitch) in stitches {
             let pieces = stitch.pieces.iter();
             pieces.for_each(|piece| self.chunks.show(piece.chunk, id));
-            self.stitches[id as usize] = Some(stitch);
+            self.stitches.put_back(id, stitch);
         }
     }
 }

@@ -284,7 +284,7 @@ impl State {
     fn leave_attached(&mut self, at: Address) -> (Address, u64, Vec<(Handle, u64)>) {
         let block = self.blocks.remove(&at).expect("an attachment is a block");
         self.fronts().lock(COMMON).remove(at);
-        let stitch = self.stitches[block.window.stitch as usize].take();
+        let stitch = self.stitches.take(block.window.stitch);
         let stitch = stitch.expect("a stitch");
         let handles = stitch.pieces.iter().map(|piece| {
             let chunk = self.chunks.remove(piece.chunk);

@@ -127,9 +127,7 @@ impl<D: Driver> Pool<D> {
         for (at, room) in free {
             state.arena.give(at, room);
         }
-        if leaving.is_some() {
-            state.end_empty_stitches(&stuck);
-        }
+        state.end_empty_stitches(leaving.as_slice(), &stuck);
         if let Ok(Place { at, room, more, .. }) = place
             && more > 0
         {

@@ -1,12 +1,16 @@
 //! All chunks of a pool, by index. What a search asks of a chunk stands once
 //! more side by side ([`Room`]): it looks at thousands of chunks and at little
-//! else of them. Has the [`Ranges`] forget what a chunk that changes is part of.
-//! Makes no driver call.
+//! else of them, and at none of which nothing is free. Has the [`Ranges`] forget what a
+//! chunk that changes is part of. Makes no driver call.
 
 use super::chunk::{Chunk, ChunkId, StitchId};
+use super::groups::Groups;
 use super::ranges::Ranges;
-use super::stitch::Stitch;
+use super::slots::Slots;
+use super::stitch::{Piece, Stitch};
 use super::streams::{StreamId, Streams, Use};
+use std::iter;
+use std::ops::Range;
 
 /// The free bytes of one chunk in short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +69,11 @@ impl Room {
         self.head > 0 || self.tail > 0
     }
 
+    /// Is any byte free?
+    pub fn is_open(&self) -> bool {
+        self.has_end() || self.inner > 0
+    }
+
     /// Is every byte free?
     pub fn is_whole(&self) -> bool {
         self.head == self.bytes
@@ -87,13 +96,15 @@ impl Room {
 
 /// The chunks; a gap is a handle that was given back.
 ///
-/// Invariant: `rooms[id]` is that of chunk `id`, and no room for a gap.
+/// Invariant: `rooms[id]` is that of chunk `id`, and no room for a gap; `groups` has those
+/// with free bytes.
 /// Invariant: `free` is the sum of the chunks' free bytes, `whole` of those that are
 /// wholly free.
 #[derive(Default)]
 pub struct Chunks {
-    all: Vec<Option<Chunk>>,
+    all: Slots<Chunk>,
     rooms: Vec<Room>,
+    groups: Groups,
     ranges: Ranges,
     free: u64,
     whole: u64,
@@ -105,31 +116,27 @@ impl Chunks {
         let room = Room::of(&chunk);
         self.free += chunk.free;
         self.whole += room.whole();
-        match self.all.iter().position(Option::is_none) {
-            Some(gap) => {
-                self.all[gap] = Some(chunk);
-                self.rooms[gap] = room;
-                gap as ChunkId
-            }
-            None => {
-                self.all.push(Some(chunk));
-                self.rooms.push(room);
-                (self.all.len() - 1) as ChunkId
-            }
+        let id = self.all.add(chunk);
+        match self.rooms.get_mut(id as usize) {
+            Some(gap) => *gap = room,
+            None => self.rooms.push(room),
         }
+        self.groups.reach(self.rooms.len());
+        self.groups.comes(id as usize);
+        id
     }
 
     /// Takes a chunk that exists out.
     pub fn remove(&mut self, id: ChunkId) -> Chunk {
         self.set_room(id, Room::NONE);
-        let chunk = self.all[id as usize].take().expect("a chunk that exists");
+        let chunk = self.all.take(id).expect("a chunk that exists");
         self.free -= chunk.free;
         chunk
     }
 
     /// A chunk that exists.
     pub fn get(&self, id: ChunkId) -> &Chunk {
-        self.all[id as usize].as_ref().expect("a chunk that exists")
+        self.all.get(id).expect("a chunk that exists")
     }
 
     /// The free bytes of a chunk in short.
@@ -139,8 +146,18 @@ impl Chunks {
 
     /// Those of every chunk with free ends, with its index.
     pub fn ends(&self) -> impl Iterator<Item = (ChunkId, Room)> {
-        let rooms = (0..).zip(self.rooms.iter().copied());
-        rooms.filter(|(_, room)| room.has_end())
+        self.end_groups().flatten()
+    }
+
+    /// The same group by group.
+    pub fn end_groups(&self) -> impl Iterator<Item = impl Iterator<Item = (ChunkId, Room)>> {
+        let is_any_open = |group: Range<usize>| self.rooms[group].iter().any(Room::is_open);
+        let next = move |from| self.groups.next(from, is_any_open);
+        let groups = iter::successors(next(0), move |group| next(group.end));
+        groups.map(|group| {
+            let rooms = (group.start as ChunkId..).zip(self.rooms[group].iter().copied());
+            rooms.filter(|(_, room)| room.has_end())
+        })
     }
 
     /// Tells from where to where a chunk is free, in order. What touches none of its ends is
@@ -166,6 +183,11 @@ impl Chunks {
         self.free
     }
 
+    /// Bytes of those that are wholly free.
+    pub fn whole(&self) -> u64 {
+        self.whole
+    }
+
     /// Free bytes of those chunks that are in use.
     pub fn scattered(&self) -> u64 {
         self.free - self.whole
@@ -173,8 +195,7 @@ impl Chunks {
 
     /// Every chunk with its index.
     pub fn iter(&self) -> impl Iterator<Item = (ChunkId, &Chunk)> {
-        let all = self.all.iter().enumerate();
-        all.filter_map(|(id, chunk)| Some((id as ChunkId, chunk.as_ref()?)))
+        self.all.iter()
     }
 
     /// Takes free bytes of a chunk ([`Chunk::take`]).
@@ -221,6 +242,29 @@ impl Chunks {
         longest
     }
 
+    /// Looks whether anything of a stitch is free, but not at what.
+    pub fn glance(&mut self, id: StitchId, pieces: &[Piece]) {
+        let mut pieces = pieces.iter();
+        let is_open = pieces.any(|piece| self.room(piece.chunk).is_open());
+        self.ranges.glanced(id, is_open);
+    }
+
+    /// Ends the test where anything is not what a look at all these stitches and chunks says.
+    #[cfg(test)]
+    pub fn check(&self, stitches: &Slots<Stitch>) {
+        let rooms: Vec<_> = self.iter().map(|(id, it)| (id, Room::of(it))).collect();
+        let (mut ends, mut whole) = (rooms.clone(), 0);
+        for &(id, room) in &rooms {
+            assert_eq!(self.room(id), room);
+            whole += room.whole();
+        }
+        ends.retain(|(_, room)| room.head > 0 || room.tail > 0);
+        assert_eq!(self.ends().collect::<Vec<_>>(), ends);
+        let free: u64 = self.iter().map(|(_, chunk)| chunk.free).sum();
+        assert_eq!((self.free, self.whole), (free, whole));
+        self.ranges.check(stitches, self);
+    }
+
     fn changed(&mut self, id: ChunkId) {
         self.set_room(id, Room::of(self.get(id)));
     }
@@ -228,14 +272,18 @@ impl Chunks {
     fn set_room(&mut self, id: ChunkId, room: Room) {
         let before = std::mem::replace(&mut self.rooms[id as usize], room);
         self.whole = self.whole - before.whole() + room.whole();
-        let chunk = self.all[id as usize].as_ref().expect("a chunk that exists");
+        // One that was full had none either; once too often does no harm.
+        if before.head == 0 {
+            self.groups.comes(id as usize);
+        }
+        let chunk = self.all.get(id).expect("a chunk that exists");
         for &stitch in &chunk.shown_in {
             self.ranges.forget(stitch);
         }
     }
 
     fn get_mut(&mut self, id: ChunkId) -> &mut Chunk {
-        self.all[id as usize].as_mut().expect("a chunk that exists")
+        self.all.get_mut(id).expect("a chunk that exists")
     }
 }
 

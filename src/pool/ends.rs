@@ -58,25 +58,27 @@ impl State {
     pub fn offered(&self, need: Need, usable: Usable) -> Offer {
         let mut offer = Offer::default();
         let alone = need.alone || need.one_page || self.growing.goes_on();
-        for (id, room) in self.chunks.ends() {
-            if room.is_whole() {
-                if self.head(id, room, usable) == room.bytes {
-                    offer.whole.push((room.bytes, id));
+        for ends in self.chunks.end_groups() {
+            for (id, room) in ends {
+                if room.is_whole() {
+                    if self.head(id, room, usable) == room.bytes {
+                        offer.whole.push((room.bytes, id));
+                    }
+                    continue;
                 }
-                continue;
-            }
-            if alone {
-                continue;
-            }
-            let start = self.head(id, room, usable);
-            if start >= SHORTEST_END {
-                offer.starts.push((id, start));
-            }
-            let from = align_up(room.bytes - self.tail(id, room, usable), need.align);
-            let bytes = room.bytes.saturating_sub(from.unwrap_or(room.bytes));
-            let longest = offer.head.map_or(SHORTEST_END, |(_, longest)| longest);
-            if (longest..need.bytes).contains(&bytes) {
-                offer.head = Some((id, bytes));
+                if alone {
+                    continue;
+                }
+                let start = self.head(id, room, usable);
+                if start >= SHORTEST_END {
+                    offer.starts.push((id, start));
+                }
+                let from = align_up(room.bytes - self.tail(id, room, usable), need.align);
+                let bytes = room.bytes.saturating_sub(from.unwrap_or(room.bytes));
+                let longest = offer.head.map_or(SHORTEST_END, |(_, longest)| longest);
+                if (longest..need.bytes).contains(&bytes) {
+                    offer.head = Some((id, bytes));
+                }
             }
         }
         offer.whole.sort_unstable_by(|a, b| b.cmp(a));
@@ -104,27 +106,40 @@ impl State {
     }
 
     /// Of the free ends of stitches that can be made longer, and that are too short for
-    /// this window, the two that spare most.
+    /// this window, the two that spare most. A loop over all, which is quick by itself.
+    #[inline(never)]
     pub fn best_ends(&self, need: Need, usable: Usable) -> impl Iterator<Item = End> + use<> {
         let mut best = [const { None }; 2];
-        for (stitch, id) in self.stitches.iter().zip(0..) {
-            let Some(stitch) = stitch.as_ref().filter(|stitch| stitch.can_grow()) else {
-                continue;
-            };
-            let Some((end, worth)) = self.end_of(stitch, id, need, usable) else {
-                continue;
-            };
-            let better = |other: &Option<(End, u64)>| other.is_none_or(|(_, least)| worth > least);
-            if better(&best[0]) {
-                best = [Some((end, worth)), best[0]];
-            } else if better(&best[1]) {
-                best[1] = Some((end, worth));
+        // In one that is full none is free.
+        for group in self.chunks.ranges().groups() {
+            for (id, stitch) in self.stitches.within(group) {
+                if !self.has_end(stitch) {
+                    continue;
+                }
+                let Some((end, worth)) = self.end_of(stitch, id, need, usable) else {
+                    continue;
+                };
+                let better =
+                    |other: &Option<(_, u64)>| other.is_none_or(|(_, least)| worth > least);
+                if better(&best[0]) {
+                    best = [Some((end, worth)), best[0]];
+                } else if better(&best[1]) {
+                    best[1] = Some((end, worth));
+                }
             }
         }
         best.into_iter().flatten().map(|(end, _)| end)
     }
 
-    /// The free end of a stitch, and what it is worth.
+    /// May a stitch have a free end that can be made longer?
+    fn has_end(&self, stitch: &Stitch) -> bool {
+        let last = stitch.pieces.last();
+        stitch.can_grow() && last.is_some_and(|last| self.chunks.room(last.chunk).tail > 0)
+    }
+
+    /// The free end of a stitch that may have one, and what it is worth. Few have: a part of the
+    /// loop over all, it would make that twice as slow.
+    #[inline(never)]
     fn end_of(
         &self,
         stitch: &Stitch,
@@ -132,9 +147,6 @@ impl State {
         need: Need,
         usable: Usable,
     ) -> Option<(End, u64)> {
-        if self.chunks.room(stitch.pieces.last()?.chunk).tail == 0 {
-            return None;
-        }
         let (mut from, mut whole, mut mapped) = (stitch.bytes, 0, 0);
         for piece in stitch.pieces.iter().rev() {
             // A gap, or a chunk whose end is in use.

@@ -138,7 +138,7 @@ impl<D: Driver> Pool<D> {
         let stuck = self.give_away(&leaving);
         let mut state = self.lock();
         state.stats.driver_ns += began.elapsed().as_nanos() as u64;
-        state.end_empty_stitches(&stuck);
+        state.end_empty_stitches(&leaving, &stuck);
         self.publish(&mut state);
         left
     }

@@ -194,9 +194,9 @@ struct Mapped {
 
 /// Every mapping.
 fn mapped(state: &State) -> Vec<Mapped> {
-    let stitches = state.stitches.iter().flatten();
+    let stitches = state.stitches.iter();
     stitches
-        .flat_map(|stitch| {
+        .flat_map(|(_, stitch)| {
             stitch.pieces.iter().map(|piece| Mapped {
                 at: stitch.at + piece.offset,
                 bytes: piece.bytes,

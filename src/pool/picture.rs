@@ -77,8 +77,7 @@ impl Writer {
                 free: free.collect(),
             });
         }
-        let stitches = state.stitches.iter().zip(0..);
-        for (stitch, id) in stitches.filter_map(|(stitch, id)| Some((stitch.as_ref()?, id))) {
+        for (id, stitch) in state.stitches.iter() {
             let pieces = stitch.pieces.iter().map(|piece| Piece {
                 offset: piece.offset,
                 chunk: piece.chunk,

@@ -1,12 +1,17 @@
 //! The long free ranges of each stitch, whatever their uses. A search asks for those of
 //! a hundred stitches, so they stand side by side from when one asks first until a
-//! chunk below them changes. Makes no driver call.
+//! chunk below them changes. It passes over those that are full: a pool that has grown for
+//! long has tens of thousands. Makes no driver call.
 
 use super::chunk::StitchId;
 use super::chunks::{Chunks, Room};
+use super::groups::Groups;
+#[cfg(test)]
+use super::slots::Slots;
 use super::stitch::Stitch;
 use super::streams::{StreamId, Use};
 use crate::units::HANDLE;
+use std::iter;
 use std::ops::Range;
 
 /// Shorter ranges are not kept: there may be hundreds in a chunk.
@@ -96,6 +101,8 @@ impl Shown {
 #[derive(Default)]
 pub struct Ranges {
     longest: Vec<u64>,
+    /// Those of which it is not known that nothing is free.
+    groups: Groups,
     shown: Vec<Shown>,
 }
 
@@ -103,14 +110,35 @@ impl Ranges {
     /// The longest free range of a stitch that was not measured since.
     pub const UNKNOWN: u64 = u64::MAX;
 
-    /// The longest of each stitch in bytes, or [`UNKNOWN`](Self::UNKNOWN).
+    /// The same of one of which something is free.
+    pub const OPEN: u64 = Self::UNKNOWN - 1;
+
+    /// The longest of each stitch in bytes, or [`UNKNOWN`](Self::UNKNOWN) or [`OPEN`](Self::OPEN).
     pub fn longest(&self) -> &[u64] {
         &self.longest
     }
 
+    /// The next stitches side by side, from where the last ones ended, of which it is not known
+    /// that all are full.
+    pub fn group(&self, from: StitchId) -> Option<Range<StitchId>> {
+        let group = self
+            .groups
+            .next(from as usize, |group| self.may_be_open(group))?;
+        Some(group.start as StitchId..group.end as StitchId)
+    }
+
+    /// All of these.
+    pub fn groups(&self) -> impl Iterator<Item = Range<StitchId>> {
+        iter::successors(self.group(0), |group| self.group(group.end))
+    }
+
+    fn may_be_open(&self, group: Range<usize>) -> bool {
+        self.longest[group].iter().any(|longest| *longest > 0)
+    }
+
     /// Those of a stitch whose longest is known.
     pub fn of(&self, id: StitchId) -> &Shown {
-        debug_assert_ne!(self.longest[id as usize], Self::UNKNOWN);
+        debug_assert!(self.longest[id as usize] < Self::OPEN);
         &self.shown[id as usize]
     }
 
@@ -122,17 +150,44 @@ impl Ranges {
         shown.longest
     }
 
+    /// It was looked whether anything of a stitch is free that was not to be measured.
+    pub fn glanced(&mut self, id: StitchId, is_open: bool) {
+        self.longest[id as usize] = if is_open { Self::OPEN } else { 0 };
+    }
+
     /// There is such a stitch, or it has changed.
     pub fn add(&mut self, id: StitchId) {
         let stitches = self.longest.len().max(id as usize + 1);
-        self.longest.resize(stitches, Self::UNKNOWN);
+        self.longest.resize(stitches, 0);
         self.shown.resize_with(stitches, || Shown::NOTHING);
+        self.groups.reach(stitches);
         self.forget(id);
     }
 
     /// A stitch has changed, or a chunk that it shows.
     pub fn forget(&mut self, id: StitchId) {
-        self.longest[id as usize] = Self::UNKNOWN;
+        let longest = std::mem::replace(&mut self.longest[id as usize], Self::UNKNOWN);
+        if longest == 0 {
+            self.groups.comes(id as usize);
+        }
+    }
+
+    /// Ends the test where anything is not what a look at all these stitches says.
+    #[cfg(test)]
+    pub fn check(&self, stitches: &Slots<Stitch>, chunks: &Chunks) {
+        let told: Vec<_> = self.groups().flatten().collect();
+        for id in 0..self.longest.len() as StitchId {
+            let (mut shown, known) = (Shown::NOTHING, self.longest[id as usize]);
+            assert!(known == 0 || told.contains(&id));
+            if let Some(stitch) = stitches.get(id) {
+                shown.measure(stitch, chunks);
+            }
+            match known {
+                Self::UNKNOWN => {}
+                Self::OPEN => assert!(shown.longest > 0),
+                known => assert_eq!(known, shown.longest),
+            }
+        }
     }
 }
 
@@ -262,11 +317,44 @@ mod tests {
         assert_eq!(known(&mut chunks), [false, true]);
         chunks.give(a, 0, PIECE, Use::DONE, &Streams::default());
         assert_eq!(known(&mut chunks), [false, true]);
-        chunks.take(b, 0, PIECE);
+        chunks.take(b, 0, LEAST);
         assert_eq!(known(&mut chunks), [false, false]);
         chunks.show(a, 1);
         assert_eq!(known(&mut chunks), [true, false]);
         chunks.remove(b);
         assert_eq!(known(&mut chunks), [false, false]);
+    }
+
+    #[test]
+    fn what_is_known_to_be_full_is_passed_over_until_it_changes() {
+        let mut chunks = Chunks::default();
+        let (mut ids, mut stitches) = (Vec::new(), Vec::new());
+        for id in 0..1000 {
+            let chunk = chunks.add(Chunk::new(Handle(u64::from(id) + 1), PIECE));
+            ids.push(chunk);
+            stitches.push(stitch(&mut chunks, id, &[chunk]));
+        }
+        stitches.push(stitch(&mut chunks, 1000, &[ids[7], ids[500]]));
+        let look = |chunks: &mut Chunks| {
+            for (id, stitch) in (0..).zip(&stitches) {
+                match id % 2 {
+                    0 => drop(chunks.measure(id, stitch)),
+                    _ => chunks.glance(id, &stitch.pieces),
+                }
+            }
+            chunks.ranges().groups().collect::<Vec<_>>()
+        };
+        assert_eq!(look(&mut chunks).into_iter().flatten().count(), 1001);
+        ids.iter().for_each(|id| chunks.take(*id, 0, PIECE));
+        assert_eq!(look(&mut chunks), []);
+        assert_eq!(chunks.ends().count(), 0);
+        chunks.give(ids[500], 512, 512, Use::DONE, &Streams::default());
+        assert_eq!(look(&mut chunks), [448..512, 960..1001]);
+        assert_eq!(chunks.ends().count(), 0);
+        chunks.give(ids[501], 512, PIECE - 512, Use::DONE, &Streams::default());
+        assert_eq!(chunks.ranges().longest()[501], Ranges::UNKNOWN);
+        look(&mut chunks);
+        assert_eq!(chunks.ranges().longest()[501], Ranges::OPEN);
+        assert_eq!(chunks.ends().count(), 1);
     }
 }

@@ -63,7 +63,7 @@ impl<D: Driver> Pool<D> {
 impl State {
     /// Takes a stitch of which nothing is lent out.
     pub fn take_out(&mut self, id: StitchId) -> Stitch {
-        let stitch = self.stitches[id as usize].take().expect("a stitch");
+        let stitch = self.stitches.take(id).expect("a stitch");
         for piece in &stitch.pieces {
             self.chunks.hide(piece.chunk, id);
         }
@@ -72,13 +72,12 @@ impl State {
 
     /// Those of which nothing is lent.
     pub fn idle_stitches(&self) -> Vec<StitchId> {
-        let mut lent = vec![false; self.stitches.len()];
+        let mut lent = vec![false; self.stitches.end() as usize];
         for block in self.blocks.values() {
             lent[block.window.stitch as usize] = true;
         }
-        let there = self.stitches.iter().zip(lent).zip(0..);
-        let idle = there.filter(|((stitch, lent), _)| stitch.is_some() && !lent);
-        idle.map(|(_, id)| id).collect()
+        let there = self.stitches.iter().map(|(id, _)| id);
+        there.filter(|id| !lent[*id as usize]).collect()
     }
 
     /// Takes out what goes as a stitch of so many mappings is made. Are addresses `short`?
@@ -95,7 +94,7 @@ impl State {
             && let Some(id) = self.retired.leaving.pop()
         {
             // It may have lost all its pieces meanwhile, and gone by itself.
-            let there = self.stitches[id as usize].as_ref();
+            let there = self.stitches.get(id);
             if there.is_some_and(|stitch| stitch.leaving) {
                 let stitch = self.take_out(id);
                 unmapped += stitch.pieces.len();
@@ -108,8 +107,8 @@ impl State {
     /// Those that were wanted longest ago and of which nothing is lent lend nothing from now on.
     fn choose_retired(&mut self, short: bool) {
         let mapped = |stitch: &Stitch| stitch.pieces.len();
-        let there = self.stitches.iter().flatten();
-        let mapped = there.map(mapped).sum::<usize>();
+        let there = self.stitches.iter();
+        let mapped = there.map(|(_, stitch)| mapped(stitch)).sum::<usize>();
         let most = match short {
             true => mapped,
             false => self.retired.most,
@@ -136,7 +135,7 @@ impl State {
     /// Those that lost what they ended with can be made longer again: else memory that is given
     /// back and made again, time after time, would leave one each time.
     pub fn shorten_worn(&mut self) {
-        let there = self.stitches.iter_mut().flatten();
+        let there = self.stitches.values_mut();
         let worn = there.filter(|stitch| stitch.worn);
         worn.for_each(Stitch::shorten);
     }
@@ -144,8 +143,8 @@ impl State {
     /// Those that lost a piece, of which nothing is lent and nothing is shown that others do not
     /// show, lend nothing from now on, however few there are. Not while others are still to go.
     pub fn retire_worn(&mut self) {
-        let mut all = 0..self.stitches.len() as StitchId;
-        if !self.retired.leaving.is_empty() || !all.any(|id| self.is_spare(id)) {
+        let is_any_spare = || self.stitches.iter().any(|(id, _)| self.is_spare(id));
+        if !self.retired.leaving.is_empty() || !is_any_spare() {
             return;
         }
         for id in self.idle_stitches() {
@@ -163,10 +162,8 @@ impl State {
             let mut shown = self.chunk(piece.chunk).shown_in.iter();
             shown.any(|other| *other != id && stays(*other))
         };
-        let stitch = self.stitches[id as usize].as_ref();
-        stitch.is_some_and(|stitch| {
-            stitch.worn && !stitch.leaving && stitch.pieces.iter().all(is_elsewhere)
-        })
+        let stitch = self.stitch(id);
+        stitch.worn && !stitch.leaving && stitch.pieces.iter().all(is_elsewhere)
     }
 
     fn is_to_go(&mut self, id: StitchId) {

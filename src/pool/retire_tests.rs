@@ -31,7 +31,7 @@ fn alloc(pool: &Pool<Model>, mib: u64) -> Address {
 }
 
 fn stitches(pool: &Pool<Model>) -> usize {
-    pool.lock().stitches.iter().flatten().count()
+    pool.lock().stitches.iter().count()
 }
 
 fn mapped(pool: &Pool<Model>, at: &Address) -> bool {

@@ -82,26 +82,33 @@ impl State {
         let is_close = |longest: u64| longest.wrapping_sub(least) <= least / CLOSE;
         let mut best = Best::new(need);
         // Mostly one of those answers of which it is known that they fit closely.
-        for (id, &longest) in self.chunks.ranges().longest().iter().enumerate() {
-            if !is_close(longest) {
-                continue;
-            }
-            self.look_into(id as StitchId, usable, &mut best);
-            if best.is_enough() {
-                return best.window();
+        let ranges = self.chunks.ranges();
+        for group in ranges.groups() {
+            for id in group {
+                if !is_close(ranges.longest()[id as usize]) {
+                    continue;
+                }
+                self.look_into(id, usable, &mut best);
+                if best.is_enough() {
+                    return best.window();
+                }
             }
         }
-        for id in 0..self.stitches.len() as StitchId {
-            let known = self.chunks.ranges().longest()[id as usize];
-            if known < least || known == Ranges::UNKNOWN && self.measure(id, least) < least {
-                continue;
-            }
-            match is_close(known) {
-                true => best.looks += self.stitch(id).pieces.len(), // as above
-                false => self.look_into(id, usable, &mut best),
-            }
-            if best.is_enough() {
-                break;
+        let mut from = 0;
+        while let Some(group) = self.chunks.ranges().group(from) {
+            from = group.end;
+            for id in group {
+                let known = self.chunks.ranges().longest()[id as usize];
+                if known < least || known >= Ranges::OPEN && self.measure(id, least) < least {
+                    continue;
+                }
+                match is_close(known) {
+                    true => best.looks += self.stitch(id).pieces.len(), // as above
+                    false => self.look_into(id, usable, &mut best),
+                }
+                if best.is_enough() {
+                    return best.window();
+                }
             }
         }
         best.window()
@@ -110,11 +117,17 @@ impl State {
     /// The longest free range of a stitch in bytes, whatever its uses; 0 for a
     /// stitch that is shorter than so many bytes, or that is gone or goes.
     fn measure(&mut self, id: StitchId, least: u64) -> u64 {
-        match &self.stitches[id as usize] {
+        match self.stitches.get(id) {
             Some(stitch) if stitch.bytes >= least && !stitch.leaving => {
                 self.chunks.measure(id, stitch)
             }
-            _ => 0,
+            stitch => {
+                if self.chunks.ranges().longest()[id as usize] == Ranges::UNKNOWN {
+                    let pieces = stitch.map_or(&[][..], |stitch| &stitch.pieces);
+                    self.chunks.glance(id, pieces);
+                }
+                0
+            }
         }
     }
 

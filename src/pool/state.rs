@@ -12,6 +12,7 @@ use super::peers::Peers;
 use super::request::{BlockInfo, Lack, Order};
 use super::retire::Retired;
 use super::slab::Slabs;
+use super::slots::Slots;
 use super::stats::Stats;
 use super::stitch::Stitch;
 use super::streams::{StreamId, Streams, Use};
@@ -26,7 +27,7 @@ pub struct State {
     /// Physical handles.
     pub chunks: Chunks,
     /// Address ranges; a gap is a range that was given back.
-    pub stitches: Vec<Option<Stitch>>,
+    pub stitches: Slots<Stitch>,
     /// Windows that somebody has, by address.
     pub blocks: BTreeMap<Address, Block>,
     /// Small allocations.
@@ -91,7 +92,8 @@ impl State {
     /// The last uses below a window.
     pub fn uses(&self, window: Window) -> Vec<Use> {
         let stitch = self.stitch(window.stitch);
-        let mut uses = Vec::new();
+        // Mostly one a piece: it need not grow.
+        let mut uses = Vec::with_capacity(stitch.pieces.len());
         for part in stitch.parts(window.offset, window.bytes) {
             uses.extend(self.chunk(part.chunk).uses(part.start, part.bytes));
         }
@@ -101,7 +103,7 @@ impl State {
     /// Takes the bytes below a window.
     pub fn take(&mut self, window: Window) {
         let (stitches, chunks) = (&self.stitches, &mut self.chunks);
-        let stitch = stitches[window.stitch as usize].as_ref().expect("a stitch");
+        let stitch = stitches.get(window.stitch).expect("a stitch");
         for part in stitch.parts(window.offset, window.bytes) {
             chunks.take(part.chunk, part.start, part.bytes);
         }
@@ -134,26 +136,21 @@ impl State {
 
     /// A stitch that exists.
     pub fn stitch(&self, id: StitchId) -> &Stitch {
-        self.stitches[id as usize].as_ref().expect("a stitch")
+        self.stitches.get(id).expect("a stitch")
     }
 
     /// The same, to be changed.
     pub fn stitch_mut(&mut self, id: StitchId) -> &mut Stitch {
-        self.stitches[id as usize].as_mut().expect("a stitch")
+        self.stitches.get_mut(id).expect("a stitch")
     }
 
     /// Adds a stitch whose chunks are mapped.
     pub fn add_stitch(&mut self, stitch: Stitch) -> StitchId {
-        let id = self.stitches.iter().position(Option::is_none);
-        let id = id.unwrap_or(self.stitches.len());
+        let id = self.stitches.next();
         for piece in &stitch.pieces {
-            self.chunks.show(piece.chunk, id as StitchId);
+            self.chunks.show(piece.chunk, id);
         }
-        if id == self.stitches.len() {
-            self.stitches.push(None);
-        }
-        self.stitches[id] = Some(stitch);
-        id as StitchId
+        self.stitches.add(stitch)
     }
 
     /// Makes a stitch longer by chunks that are mapped behind it.
@@ -191,8 +188,7 @@ impl State {
 
     /// Makes the bytes below a window free.
     pub fn give(&mut self, window: Window, last: Use) {
-        let stitch = self.stitches[window.stitch as usize].as_mut();
-        let stitch = stitch.expect("a stitch");
+        let stitch = self.stitches.get_mut(window.stitch).expect("a stitch");
         stitch.wanted = self.stats.stitches;
         for part in stitch.parts(window.offset, window.bytes) {
             self.chunks

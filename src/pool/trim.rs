@@ -64,8 +64,7 @@ impl<D: Driver> Pool<D> {
         state.settle_windows();
         state.settle_small();
         state.reap_slabs(0, usize::MAX);
-        let free = state.chunks.iter().filter(|(_, chunk)| chunk.is_free());
-        free.map(|(_, chunk)| chunk.bytes).sum()
+        state.chunks.whole()
     }
 
     /// The least that was idle at any moment since this was last asked, in
@@ -97,7 +96,7 @@ impl<D: Driver> Pool<D> {
         let released = leaving.iter().map(|leaving| leaving.chunk.bytes).sum();
         let mut state = self.lock();
         state.stats.driver_ns += began.elapsed().as_nanos() as u64;
-        state.end_empty_stitches(&stuck);
+        state.end_empty_stitches(&leaving, &stuck);
         state.shorten_worn();
         state.retire_worn();
         self.publish(&mut state);
@@ -129,7 +128,8 @@ impl State {
     fn leaving(&mut self, most: u64) -> Vec<Leaving> {
         let mut free: Vec<(ChunkId, u64, usize)> = self
             .chunks
-            .iter()
+            .ends()
+            .map(|(id, _)| (id, self.chunk(id)))
             .filter(|(_, chunk)| chunk.is_free() && self.is_complete(chunk))
             .map(|(id, chunk)| (id, chunk.bytes, chunk.shown_in.len()))
             .collect();
@@ -164,15 +164,18 @@ impl State {
         Leaving { chunk, mapped }
     }
 
-    /// Stitches without a piece go; their addresses may be used again, but for
-    /// those where something is still mapped.
-    pub fn end_empty_stitches(&mut self, stuck: &[Address]) {
-        for place in &mut self.stitches {
-            let Some(stitch) = place else { continue };
+    /// Of the stitches that showed what left, those without a piece go; their addresses may be
+    /// used again, but for those where something is still mapped.
+    pub fn end_empty_stitches(&mut self, left: &[Leaving], stuck: &[Address]) {
+        for &id in left.iter().flat_map(|left| &left.chunk.shown_in) {
+            // One that showed several of them may have gone.
+            let Some(stitch) = self.stitches.get_mut(id) else {
+                continue;
+            };
             let range = stitch.at..stitch.at + stitch.room;
             stitch.stuck |= stuck.iter().any(|at| range.contains(at));
             if stitch.pieces.is_empty()
-                && let Some(ended) = place.take()
+                && let Some(ended) = self.stitches.take(id)
                 && !ended.stuck
             {
                 match ended.known {

@@ -212,7 +212,7 @@ fn memory_that_is_given_back_and_made_again_leaves_nothing_behind() {
             let lent: Vec<_> = comes.iter().map(lend).collect();
             lent.iter().for_each(|at| free(&pool, *at));
             pool.give_back(most, Duration::ZERO);
-            let stitches = pool.lock().stitches.iter().flatten().count();
+            let stitches = pool.lock().stitches.iter().count();
             let mappings = pool.driver().leftovers().2;
             let few = stitches <= 4 && mappings <= 32;
             assert!(few, "{stays:?} {round}: {stitches}, {mappings}");

@@ -110,7 +110,7 @@ impl State {
     }
 
     fn is_free(&self, window: Window, need: Need, usable: Usable) -> bool {
-        let Some(Some(stitch)) = self.stitches.get(window.stitch as usize) else {
+        let Some(stitch) = self.stitches.get(window.stitch) else {
             return false;
         };
         let fits = stitch.known || !need.alone;

@@ -78,7 +78,7 @@ fn a_window_of_a_stitch_that_is_another_by_now_is_none() {
     assert_eq!(pool.physical(), 0);
     // The next one has its number, and half of its length.
     free(pool.alloc(&on(10, 32 * MIB)).unwrap());
-    assert_eq!(pool.lock().stitches.len(), 1);
+    assert_eq!(pool.lock().stitches.end(), 1);
     pool.alloc(&on(10, 64 * MIB)).unwrap();
     assert_eq!(pool.physical(), 64 * MIB);
 }

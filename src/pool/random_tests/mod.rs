@@ -1,7 +1,8 @@
 //! Random programs on a device that knows in which order work runs: streams of several
 //! contexts and threads that end and come again, captures, contexts that break and end, calls
 //! that fail, drivers without events of a context. Whatever is lent is used as soon as its request
-//! allows, and nobody may use it then who was there before; nothing is unmapped under work.
+//! allows, and nobody may use it then who was there before; nothing is unmapped under work. What
+//! the pool keeps so that it need not look at all that it holds is what a look at all says.
 
 mod device;
 mod program;
@@ -16,8 +17,12 @@ fn run(seeds: std::ops::Range<u64>, settings: impl Fn() -> Settings, begin: impl
     for seed in seeds {
         let mut program = Program::new(seed, settings());
         begin(&mut program);
-        for _ in 0..1500 {
+        for step in 0..1500 {
             program.step();
+            if step % 8 == 0 {
+                let state = program.pool.lock();
+                state.chunks.check(&state.stitches);
+            }
         }
         program.end();
     }
