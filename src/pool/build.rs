@@ -110,8 +110,9 @@ impl<D: Driver> Pool<D> {
         drop(state);
 
         let began = Instant::now();
-        let stuck = self.give_away(leaving.as_slice());
+        // What leaves may be mapped in what ends, too.
         let free = self.unmap(ended);
+        let stuck = self.give_away(leaving.as_slice());
         let place = place.map_or_else(|| self.reserve(total, need.alone), Ok);
         let made = match place {
             Ok(place) => {

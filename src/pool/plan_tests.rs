@@ -3,6 +3,7 @@
 use super::*;
 use crate::driver::{Address, Code, Handle};
 use crate::pool::chunk::Chunk;
+use crate::pool::retire::Retired;
 use crate::pool::streams::Use;
 use crate::pool::tests::{on, pool};
 use crate::pool::{Effort, Release, Settings};
@@ -303,6 +304,21 @@ fn a_handle_that_is_too_large_gives_way_to_handles_that_fit() {
     // The rest is made anew as what is asked for.
     pool.alloc(&on(10, 108 * MIB)).unwrap();
     assert_eq!((pool.physical(), pool.idle()), (physical, 0));
+}
+
+#[test]
+fn what_is_shown_by_a_stitch_that_ends_meanwhile_is_unmapped_there_first() {
+    let pool = with_one_large_handle();
+    let both = pool.alloc(&on(10, 130 * MIB)).unwrap();
+    pool.free(both, Release::Complete).unwrap();
+    let mut few = Retired::default();
+    few.most = 8;
+    pool.lock().retired = few;
+    let physical = pool.physical();
+    // The model ends the test where a handle goes that is mapped.
+    pool.alloc(&on(10, 20 * MIB)).unwrap();
+    assert!(pool.physical() < physical);
+    assert_eq!(pool.driver().mapped(both), None);
 }
 
 #[test]
