@@ -97,10 +97,25 @@ pub fn stitch(report: &mut Report) {
     }
 }
 
-/// Nothing is free. An allocation without its free.
+/// Nothing is free, in an empty pool and beside full blocks. An allocation without its free.
 pub fn growth(report: &mut Report) {
     for size in [2 << 20, 20 << 20, 64 << 20, 1 << 30] {
         build(report, "growth", size, 0, pool, |served| served.growths);
+    }
+    for live in [1_000, 10_000, 100_000] {
+        let pool = pool();
+        for _ in 0..live {
+            alloc(&pool, 10, 2 << 20);
+        }
+        for size in [2 << 20, 20 << 20] {
+            let case = Case {
+                what: "growth, live",
+                size,
+                threads: 1,
+                live,
+            };
+            report.measure(case, || builds(&pool, size, |served| served.growths));
+        }
     }
 }
 
@@ -118,16 +133,18 @@ fn build(
         threads: 1,
         live,
     };
-    report.measure(case, || {
-        let pool = pool();
-        let before = Served::from(pool.stats());
-        let ns = timed(BUILDS, |_| {
-            alloc(&pool, 10, size);
-        });
-        let built = count(Served::from(pool.stats()) - before);
-        Run {
-            ns,
-            share: built as f64 / BUILDS as f64,
-        }
+    report.measure(case, || builds(&pool(), size, &count));
+}
+
+/// Requests of one size, and how many of them were served as meant.
+fn builds(pool: &ModelPool, size: u64, count: impl Fn(Served) -> u64) -> Run {
+    let before = Served::from(pool.stats());
+    let ns = timed(BUILDS, |_| {
+        alloc(pool, 10, size);
     });
+    let built = count(Served::from(pool.stats()) - before);
+    Run {
+        ns,
+        share: built as f64 / BUILDS as f64,
+    }
 }
