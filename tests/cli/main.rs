@@ -72,6 +72,29 @@ fn library(folder: &Path, source: &str) -> PathBuf {
     library
 }
 
+/// The source of a library whose `open64` is so, with the `path`, `flags` and `mode` of the caller
+/// and `next`, the real one; behind what comes `before` it.
+fn open64(before: &str, body: &str) -> String {
+    format!(
+        "#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <string.h>
+{before}
+int open64(const char *path, int flags, ...) {{
+    int (*next)(const char *, int, ...) = dlsym(RTLD_NEXT, \"open64\");
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = va_arg(rest, mode_t);
+    va_end(rest);
+    {body}
+}}
+"
+    )
+}
+
 /// Of a folder with `UNLISTED` in its path no more than `NAMES` names can be had: then comes the
 /// `ERROR` of this number. With -1 of them it cannot be opened.
 const UNLISTED: &str = "#define _GNU_SOURCE

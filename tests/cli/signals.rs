@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::ignored::begun;
 use crate::whole::simulation;
-use crate::{code, library, memcuda, stderr, stdout, until};
+use crate::{code, library, memcuda, open64, stderr, stdout, until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -174,12 +174,9 @@ fn a_program_has_the_signals_that_come_while_it_starts() {
 }
 
 /// Somebody wants the verb to end as soon as it has made a temporary file or folder.
-const PROMPT: &str = "#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <string.h>
+fn prompt() -> String {
+    open64(
+        "#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 static int made(const char *path, int result) {
@@ -190,22 +187,16 @@ static int made(const char *path, int result) {
 int mkdir(const char *path, mode_t mode) {
     int (*real)(const char *, mode_t) = dlsym(RTLD_NEXT, \"mkdir\");
     return made(path, real(path, mode));
+}",
+        "int file = next(path, flags, mode);
+    return flags & O_EXCL ? made(path, file) : file;",
+    )
 }
-int open64(const char *path, int flags, ...) {
-    int (*real)(const char *, int, ...) = dlsym(RTLD_NEXT, \"open64\");
-    va_list rest;
-    va_start(rest, flags);
-    mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
-    va_end(rest);
-    int file = real(path, flags, mode);
-    return flags & O_EXCL ? made(path, file) : file;
-}
-";
 
 #[test]
 fn a_signal_before_the_program_starts_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let prompt = library(folder.path(), PROMPT);
+    let prompt = library(folder.path(), &prompt());
     let temporary = folder.path().join("tmp");
     fs::create_dir(&temporary).unwrap();
     let trace = temporary.join("t.zst");

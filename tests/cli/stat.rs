@@ -15,8 +15,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::snapshot::Holder;
 use crate::{
-    NO_FILES, UNLISTED, check_units, code, failed, library, memcuda, objects, run, stderr, stdout,
-    until,
+    NO_FILES, UNLISTED, check_units, code, failed, library, memcuda, objects, open64, run, stderr,
+    stdout, until,
 };
 
 /// What of a process's numbers has no unit.
@@ -334,14 +334,10 @@ fn who_cannot_be_looked_into_for_once_is_told() {
 
 /// A command that may open no other file, from the list of sockets on or behind it, until it
 /// lists a folder.
-const SHORT: &str = "#define _GNU_SOURCE
-#include <dirent.h>
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
+fn short_of_files() -> String {
+    open64(
+        "#include <dirent.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 static void may_open(rlim_t files) {
     struct rlimit limit;
@@ -349,28 +345,22 @@ static void may_open(rlim_t files) {
     limit.rlim_cur = files < limit.rlim_max ? files : limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
 }
-int open64(const char *path, int flags, ...) {
-    int (*next)(const char *, int, ...) = dlsym(RTLD_NEXT, \"open64\");
-    va_list rest;
-    va_start(rest, flags);
-    mode_t mode = va_arg(rest, mode_t);
-    va_end(rest);
-    if (strcmp(path, \"/proc/self/net/unix\") != 0) return next(path, flags, mode);
-    if (getenv(\"LISTS\") == NULL) may_open(3);
-    int list = next(path, flags, mode);
-    may_open(3);
-    return list;
-}
 DIR *opendir(const char *path) {
     may_open(1000);
     return ((DIR *(*)(const char *))dlsym(RTLD_NEXT, \"opendir\"))(path);
+}",
+        "if (strcmp(path, \"/proc/self/net/unix\") != 0) return next(path, flags, mode);
+    if (getenv(\"LISTS\") == NULL) may_open(3);
+    int list = next(path, flags, mode);
+    may_open(3);
+    return list;",
+    )
 }
-";
 
 #[test]
 fn a_command_that_is_short_of_files_says_nothing_of_the_process() {
     let [first, second] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let short = library(first.path(), SHORT);
+    let short = library(first.path(), &short_of_files());
     let unlisted = library(second.path(), UNLISTED);
     let holder = Holder::start(&[], &["malloc 5000".to_owned()]);
     for name in ["LISTS", "CANNOT_LIST"] {

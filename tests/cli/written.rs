@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::snapshot::{Holder, for_all, mixed};
 use crate::traces::small;
-use crate::{bundled, code, done, failed, library, memcuda, run, stderr, stdout};
+use crate::{bundled, code, done, failed, library, memcuda, open64, run, stderr, stdout};
 
 /// A short trace in a folder of its own.
 fn short() -> (tempfile::TempDir, String) {
@@ -108,27 +108,17 @@ fn the_limit_of_files_is_the_programs_own_affair() {
 }
 
 /// As a file system that has no files without a name, such as NFS.
-const NAMED: &str = "#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
-int open64(const char *path, int flags, ...) {
-    int (*next)(const char *, int, ...) = dlsym(RTLD_NEXT, \"open64\");
-    va_list rest;
-    va_start(rest, flags);
-    mode_t mode = va_arg(rest, mode_t);
-    va_end(rest);
-    if ((flags & O_TMPFILE) == O_TMPFILE) return errno = EOPNOTSUPP, -1;
-    return next(path, flags, mode);
+fn named() -> String {
+    let body = "if ((flags & O_TMPFILE) == O_TMPFILE) return errno = EOPNOTSUPP, -1;
+    return next(path, flags, mode);";
+    open64("", body)
 }
-";
 
 #[test]
 fn a_new_file_is_as_open_as_any_and_one_that_was_there_as_it_was() {
     let (_kept, trace) = short();
     let made = tempfile::tempdir().unwrap();
-    let library = library(made.path(), NAMED);
+    let library = library(made.path(), &named());
     for preloaded in ["", library.to_str().unwrap()] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
@@ -176,7 +166,7 @@ int close(int file) {
 #[test]
 fn what_finds_no_room_at_its_end_leaves_what_was_there() {
     let (_kept, trace) = short();
-    let made = [NAMED, LATE].map(|source| (tempfile::tempdir().unwrap(), source));
+    let made = [named(), LATE.to_owned()].map(|source| (tempfile::tempdir().unwrap(), source));
     let [named, late] = made
         .each_ref()
         .map(|(folder, source)| library(folder.path(), source));

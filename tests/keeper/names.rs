@@ -1,9 +1,10 @@
 //! What the protocol promises of names, exports, timelines and lists.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use memcuda::share::protocol::{
-    Code, Event, Generation, MOST_PARTS, Mode, Persist, Reply, Request, State, Status,
+    Code, Event, Generation, MOST_LEASES, MOST_PARTS, Mode, Persist, Reply, Request, State, Status,
 };
 
 use rustix::io::{Errno, ioctl_fionbio, read};
@@ -319,4 +320,94 @@ fn who_is_told_too_much_comes_back_to_what_it_held() {
         connect(&socket, &[lease(held, 1)]).unwrap()
     });
     assert_eq!(lost, []);
+}
+
+/// However long that takes: it may be stopped meanwhile.
+#[test]
+fn who_is_to_come_back_holds_what_it_held_as_long_as_it_lives() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    make(&mut client, "a", b"a").unwrap();
+    client.come_back();
+    // Any other connection of this process would say that it is back.
+    std::thread::sleep(Duration::from_secs(6));
+    assert_eq!(keeper.status().references, 1);
+}
+
+/// The journals that a keeper has, and how long they are.
+fn journals(pid: u32) -> Vec<u64> {
+    let all = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .flatten();
+    let is_one = |path: &std::path::PathBuf| {
+        let link = std::fs::read_link(path);
+        link.is_ok_and(|link| link.to_string_lossy().contains("memfd:memcuda-keeper"))
+    };
+    let all = all.map(|entry| entry.path()).filter(is_one);
+    let mut all: Vec<(u64, u64)> = all
+        .map(|path| std::fs::metadata(path).unwrap())
+        .map(|it| (std::os::unix::fs::MetadataExt::ino(&it), it.len()))
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all.into_iter().map(|(_, bytes)| bytes).collect()
+}
+
+#[test]
+fn whatever_was_asked_the_journal_is_one_and_short() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    let long = "n".repeat(200);
+    make(&mut client, &long, b"a").unwrap();
+    for _ in 0..12_000 {
+        for kept in [Persist::Yes, Persist::No] {
+            persist(&mut client, &long, kept);
+        }
+    }
+    for pid in [keeper.status().pid, keeper.status().standby] {
+        let journals = journals(pid);
+        assert!(matches!(journals[..], [..5_000_000]), "{journals:?}");
+    }
+}
+
+/// As one of whose connections more than one were lost.
+#[test]
+fn what_a_process_exported_is_its_own_by_any_of_its_connections() {
+    let keeper = Keeper::start(&[]);
+    let (mut exporter, mut importer) = (keeper.client(), keeper.client());
+    let generation = Generation([9; 16]);
+    let export = Request::Export {
+        generation,
+        spec: spec(8192),
+        offset: 0,
+        parts: vec![4096; 2],
+        total: 2,
+    };
+    let page = memory(b"", 4096);
+    exporter.call(export, &[page.as_fd(); 2]).unwrap();
+    importer.call(Request::Import { generation }, &[]).unwrap();
+    let mut again = keeper.client();
+    let parts = vec![(generation, 0)];
+    again.call(Request::GiveUp { parts }, &[]).unwrap();
+    assert_eq!(keeper.status().bytes, 4096);
+    let mut again = keeper.client();
+    let withdraw = Request::Withdraw { generation };
+    let held = again.call(withdraw, &[]).unwrap().0;
+    assert_eq!(held, Reply::Held { references: 2 });
+}
+
+#[test]
+fn leases_of_more_than_a_packet_are_taken_up_or_told_as_lost() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    let held = make(&mut client, "a", b"a").unwrap();
+    keeper.kill(keeper.status().pid);
+    let unknown = 1..=2 * MOST_LEASES as u128 + 1;
+    let unknown = unknown.map(|number| lease(Generation(number.to_ne_bytes()), 1));
+    let all: Vec<_> = unknown.chain([lease(held, 1)]).collect();
+    let (client, lost) = keeper.client_with(&all);
+    assert_eq!(lost.len(), all.len() - 1);
+    keeper.settle("what it holds", |status| status.references == 1);
+    drop(client);
+    keeper.settle("it goes with who holds it", |status| status.names == 0);
 }

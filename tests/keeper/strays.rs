@@ -13,7 +13,7 @@ use rustix::net::sockopt::set_socket_linger;
 use rustix::process::Signal;
 
 use crate::faults::{introduced, raw, refused};
-use crate::requests::{memory, open, spec};
+use crate::requests::{export, memory, open, spec};
 use crate::support::{Keeper, LONG, signal, stop, wait_for};
 
 /// A TCP connection with so much to be read that who closes it waits for a minute.
@@ -153,4 +153,23 @@ fn what_is_behind_packets_of_no_bytes_slows_nobody() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(refused(&socket).1, Code::Invalid);
+}
+
+/// The kernel tells of the end of a connection as long as anybody listens to it.
+#[test]
+fn a_connection_that_ended_with_an_answer_unread_costs_nothing() {
+    let keeper = Keeper::start(&[]);
+    let mut exporter = keeper.client();
+    let generation = Generation([8; 16]);
+    export(&mut exporter, generation);
+    let socket = introduced(&keeper);
+    say(&socket, 2, Request::Import { generation });
+    wait_for("the answer", || wire::length_of_next(&socket).ok());
+    wire::send_bytes(&socket, &[0; 9], &[]).unwrap();
+    keeper.settle("it is not sent away", |status| status.clients == 2);
+    let pid = keeper.status().pid;
+    let before = looped(pid);
+    std::thread::sleep(Duration::from_millis(500));
+    let spent = Duration::from_nanos(looped(pid) - before);
+    assert!(spent < Duration::from_millis(20), "{spent:?}");
 }

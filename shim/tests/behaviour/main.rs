@@ -92,6 +92,16 @@ fn a_trim_gives_back_what_the_program_has_waited_for() {
     run(command.env("MEMCUDA_SIM_FAIL", "cuEventQuery@1=600"));
 }
 
+/// Holes between blocks, in which nothing large fits, are not told to be free.
+#[test]
+fn what_is_told_to_be_free_can_be_had() {
+    let program = program("fragmented.c", "fragmented");
+    for library in [None, Some(shim())] {
+        let mut command = preloaded(&program, library.as_slice());
+        run(command.env("MEMCUDA_SIM_MEMORY", "512MiB"));
+    }
+}
+
 #[test]
 fn memory_is_pooled_again_once_the_current_memory_pool_was_destroyed() {
     let program = program("own_pool.c", "own_pool");

@@ -37,8 +37,10 @@ pub fn listen(path: &Path) -> OwnedFd {
 fn accept(listener: &OwnedFd) -> OwnedFd {
     use std::os::fd::AsRawFd;
     let null = std::ptr::null_mut();
+    // A program that another test starts meanwhile would hold it open.
+    let flags = libc::SOCK_CLOEXEC;
     // SAFETY: a listening socket; nobody asks who came.
-    let socket = unsafe { libc::accept(listener.as_raw_fd(), null, null.cast()) };
+    let socket = unsafe { libc::accept4(listener.as_raw_fd(), null, null.cast(), flags) };
     assert!(socket >= 0);
     // SAFETY: it is nobody else's.
     unsafe { OwnedFd::from_raw_fd(socket) }

@@ -347,3 +347,15 @@ fn a_panic_is_a_result_and_the_program_goes_on() {
         assert_eq!(log.lines().count(), 1, "{log}");
     }
 }
+
+#[test]
+fn of_memory_that_the_driver_does_not_export_nothing_is_left() {
+    let place = Place::with_keeper();
+    // The first one is a question of the library's own.
+    let fails = ("MEMCUDA_SIM_FAIL", "cuMemExportToShareableHandle@2=999");
+    let mut actor = place.actor_with(&[fails]);
+    let before = actor.must("physical");
+    assert_ne!(actor.code("create w bytes=4096"), 0);
+    assert_eq!(actor.must("physical"), before);
+    actor.opened("create w bytes=4096");
+}

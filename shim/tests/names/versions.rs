@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::actor::{Actor, Place};
-use crate::{INVALID, NOT_FOUND, TIMEOUT, field, support};
+use crate::{DENIED, INVALID, NOT_FOUND, TIMEOUT, field, support};
 
 /// A writer and a reader of one name in a place; the handle of each, and its address.
 fn two() -> (Place, [Actor; 2], [String; 4]) {
@@ -223,4 +223,37 @@ fn what_a_stream_refused_to_publish_can_be_published_after_it() {
         assert_eq!(actor.must(&publish(7)), "7", "{call}");
         assert_eq!(actor.must(&publish(0)), "8", "{call}");
     }
+}
+
+/// The page of versions is where the one before it was.
+#[test]
+fn versions_are_published_on_streams_by_who_opens_a_name_again() {
+    let (_place, [mut writer, mut reader], [w, r, ..]) = two();
+    reader.must(&format!("close {r}"));
+    writer.must(&format!("publishon {w} 0"));
+    for number in 2..6 {
+        let (again, _) = reader.opened("open w");
+        let published = reader.must(&format!("publishon {again} 0"));
+        assert_eq!(published, number.to_string());
+        reader.must("sync");
+        reader.must(&format!("close {again}"));
+    }
+}
+
+#[test]
+fn who_only_reads_publishes_nothing() {
+    let (_place, [mut writer, mut reader], [w, r, ..]) = two();
+    assert_eq!(reader.code(&format!("publish {r} 0")), DENIED);
+    assert_eq!(reader.code(&format!("publishon {r} 0")), DENIED);
+    assert_eq!(writer.must(&format!("publish {w} 0")), "1");
+}
+
+#[test]
+fn what_the_host_was_refused_is_in_nobodys_way() {
+    let (_place, [mut writer, _reader], [w, _, here, _]) = two();
+    writer.must(&format!("setasync {here} 7 4096"));
+    assert_eq!(writer.must(&format!("publishon {w} 5")), "5");
+    assert_eq!(writer.code(&format!("publish {w} 100")), INVALID);
+    writer.must("sync");
+    assert_eq!(writer.must(&format!("publishon {w} 6")), "6");
 }

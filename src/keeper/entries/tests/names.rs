@@ -268,3 +268,24 @@ fn a_difference_from_what_is_expected_is_a_mismatch() {
     );
     assert_eq!(code(with(|spec| spec.shape = vec![25])), Code::Mismatch);
 }
+
+#[test]
+fn what_is_kept_no_more_goes_at_once_where_nobody_holds_it() {
+    let mut entries = entries();
+    let it = make(&mut entries, "a", 1);
+    entries.persist(&name("a"), Persist::Yes).unwrap();
+    entries.release(MAKER, it);
+    assert!(gone(&mut entries).is_empty());
+    entries.persist(&name("a"), Persist::No).unwrap();
+    assert_eq!(gone(&mut entries), BTreeSet::from([it]));
+}
+
+#[test]
+fn what_is_committed_again_counts_once() {
+    let mut entries = entries();
+    let it = make(&mut entries, "a", 1);
+    entries.commit(MAKER, it, vec![4096], Vec::new()).unwrap();
+    assert_eq!(entries.made().parts, 1);
+    entries.release(MAKER, it);
+    assert_eq!(entries.made(), Made::default());
+}
