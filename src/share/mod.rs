@@ -6,5 +6,5 @@ pub mod client;
 pub mod handle;
 pub mod place;
 pub mod protocol;
-mod socket;
+pub mod socket;
 pub mod wire;

@@ -9,6 +9,12 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::descriptor::Lasting;
 
+/// Does this process lack something, or the whole machine, whoever would be asked?
+pub fn is_own_want(error: Errno) -> bool {
+    use Errno as E;
+    matches!(error, E::MFILE | E::NFILE | E::NOMEM | E::NOBUFS)
+}
+
 /// Connects; with `wait`, it waits so long to be let in. From then on it waits for nothing.
 pub fn reach(path: &Path, wait: bool, patience: Duration) -> Result<Lasting, Errno> {
     let address = SocketAddrUnix::new(path)?;

@@ -71,13 +71,15 @@ pub fn request_within(
 /// back first: so long it is asked again.
 pub fn import(engine: &Engine, generation: Generation) -> Result<Answer, Error> {
     let _held = cancel::hold();
+    let mut waiting = Waiting::begin();
     loop {
         let answer = request(engine, Request::Import { generation }, &[]);
         let is_unknown = matches!(answer, Err(Error::Refused(Code::NotFound, _)));
-        if !is_unknown || !lock().as_ref().is_some_and(Line::is_young) {
+        let is_young = |line: &Line| line.is_young(waiting.lasted());
+        if !is_unknown || !lock().as_ref().is_some_and(is_young) {
             return answer;
         }
-        std::thread::sleep(AGAIN);
+        waiting.pause(AGAIN);
     }
 }
 

@@ -94,9 +94,11 @@ impl Line {
         self.client.is_none() && (self.expected || !self.leases.is_empty())
     }
 
-    /// Began the keeper anew a moment ago, so that others may have to come back to it first?
-    pub(super) fn is_young(&self) -> bool {
-        self.anew.is_some_and(|anew| anew.elapsed() < REST)
+    /// Began the keeper anew a moment ago, so that others may have to come back to it first, for
+    /// whom was `waited` so long?
+    pub(super) fn is_young(&self, waited: Duration) -> bool {
+        self.anew
+            .is_some_and(|anew| anew.elapsed().max(waited) < REST)
     }
 
     /// What tells of events and of the end.

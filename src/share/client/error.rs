@@ -5,6 +5,7 @@ use std::fmt;
 use rustix::io::Errno;
 
 use crate::share::protocol::Code;
+use crate::share::socket;
 
 /// Why a request has no answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,11 +30,7 @@ impl Error {
 
     /// Was nobody even asked, for want of what this process or its host has no more of?
     pub fn is_own_want(&self) -> bool {
-        use Errno as E;
-        matches!(
-            self,
-            Self::Absent(E::MFILE | E::NFILE | E::NOMEM | E::NOBUFS)
-        )
+        matches!(self, Self::Absent(why) if socket::is_own_want(*why))
     }
 }
 

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use anyhow::{Result, anyhow, bail};
 use memcuda::picture::Picture;
 use memcuda::picture::ask::{self, DOORS};
+use memcuda::share::socket::is_own_want;
 use nix::sys::socket::{getsockopt, sockopt};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -30,7 +31,9 @@ pub fn picture(pid: u32) -> Result<Picture> {
                 is_crowded = true;
                 continue;
             }
-            Err(error) if is_own(&error) => return Err(unasked(error)),
+            Err(error) if Errno::from_io_error(&error).is_some_and(is_own_want) => {
+                return Err(unasked(error));
+            }
             // Gone since it was listed.
             Err(_) => continue,
         };
@@ -72,13 +75,6 @@ fn doors(pid: u32) -> io::Result<Vec<String>> {
     let own = own(pid);
     doors.sort_by_key(|name| !name.contains(&own));
     Ok(doors)
-}
-
-/// Does this process lack something, or the whole machine, whoever would be asked?
-fn is_own(error: &io::Error) -> bool {
-    let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
-    let number = error.raw_os_error();
-    lacks.iter().any(|it| Some(it.raw_os_error()) == number)
 }
 
 /// What the names of a process's doors have in them.
