@@ -9,6 +9,7 @@ mod crashes;
 mod door;
 mod faults;
 mod fuzz;
+mod journal;
 mod log;
 mod names;
 mod no_pidfd;

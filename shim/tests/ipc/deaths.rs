@@ -188,29 +188,6 @@ fn what_a_keeper_withdrew_before_it_went_away_is_not_missed() {
     assert!(!log.contains("knows nothing more"), "{log}");
 }
 
-/// As one that heard nothing of an exporter for so long that it took it for gone.
-#[test]
-fn what_a_keeper_lost_has_another_handle_the_next_time() {
-    let place = Place::empty();
-    let mut exports = 0;
-    let mut actor = fickle::start(&place, move |request| match request {
-        Request::Export { .. } => {
-            exports += 1;
-            (exports != 2).then_some(Reply::Done)
-        }
-        Request::Introduce { leases, .. } => {
-            let lost = leases.iter().map(|lease| lease.generation).collect();
-            Some(Reply::Welcome { node: 7, lost })
-        }
-        _ => Some(Reply::Done),
-    });
-    let (at, other) = (actor.filled(6 * MIB, 1), actor.filled(6 * MIB, 2));
-    let handle = actor.handle(&at);
-    assert_eq!(actor.handle(&at), handle);
-    actor.handle(&other);
-    assert_ne!(actor.handle(&at), handle);
-}
-
 #[test]
 fn who_has_nothing_but_freed_memory_hears_of_the_next_keeper_that_it_is_let_go() {
     let (place, [mut exporter, mut importer], [there, here, _]) = shared(1000);
