@@ -10,6 +10,7 @@ pub mod descriptor;
 pub mod driver;
 pub mod epoch;
 pub mod error;
+pub mod frames;
 #[cfg(feature = "cli")]
 pub mod keeper;
 pub mod lock;
@@ -23,6 +24,7 @@ pub mod reclaim;
 pub mod rules_file;
 pub mod share;
 pub mod stats_page;
+#[cfg(feature = "cli")]
 pub mod trace;
 pub mod units;
 pub mod waiting;

@@ -5,38 +5,24 @@
 //! A trace is text, with or without zstd around it: optionally the line
 //! `# memcuda-trace 1`, then the names of the columns, then the events.
 //! Columns are taken by name, so their order is free and unknown ones are
-//! passed over. Or it is what a process recorded of itself ([`frames`]), which
+//! passed over. Or it is what a process recorded of itself ([`crate::frames`]), which
 //! becomes text by [`mod@write`].
 
-#[cfg(feature = "cli")]
 pub mod account;
-#[cfg(feature = "cli")]
 mod device;
-#[cfg(feature = "cli")]
 pub mod fit;
-pub mod frames;
-#[cfg(feature = "cli")]
 mod mapped;
-#[cfg(feature = "cli")]
 mod pages;
-#[cfg(feature = "cli")]
 mod reader;
-#[cfg(feature = "cli")]
 mod recording;
-#[cfg(feature = "cli")]
 pub mod replay;
-#[cfg(feature = "cli")]
 mod text;
-#[cfg(feature = "cli")]
 mod torch_expandable;
-#[cfg(feature = "cli")]
 mod torch_native;
-#[cfg(feature = "cli")]
 pub mod write;
 
+pub use crate::frames::Use;
 use crate::pool;
-pub use frames::Use;
-#[cfg(feature = "cli")]
 pub use reader::{Reader, Shortfall};
 
 /// What happened.

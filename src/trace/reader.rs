@@ -6,8 +6,9 @@ use std::io::{BufRead, BufReader, Cursor, ErrorKind, Read};
 
 use super::recording::Recording;
 use super::text::Text;
-use super::{Event, Op, frames};
+use super::{Event, Op};
 use crate::error::{Error, Result};
+use crate::frames;
 
 const ZSTD_MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 

@@ -6,14 +6,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, ErrorKind, Read};
 
-use super::frames::{
-    FRAME_BYTES, Frame, HEADER_BYTES, Kind, MOST_TEXT, Piece, Record, Use, VERSION, WORDS, Word,
-    decode, header,
-};
 use super::reader::{Shortfall, Words};
 use super::{Event, Op, Owner};
 use crate::driver::Stream;
 use crate::error::{Error, Result};
+use crate::frames::{
+    FRAME_BYTES, Frame, HEADER_BYTES, Kind, MOST_TEXT, Piece, Record, Use, VERSION, WORDS, Word,
+    decode, header,
+};
 
 /// A recording, a frame after the other.
 pub struct Recording<'a> {

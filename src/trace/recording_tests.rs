@@ -1,8 +1,8 @@
 //! What is read of a recording: whole, cut, torn, with events missing.
 
-use super::super::frames::{MAGIC, MOST_TEXT, PIECE_BYTES};
 use super::super::{Reader, write};
 use super::*;
+use crate::frames::{MAGIC, MOST_TEXT, PIECE_BYTES};
 
 /// A recording that a process may have left.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-use memcuda_core::trace::frames::MAGIC;
+use memcuda_core::frames::MAGIC;
 
 /// `MADV_POPULATE_WRITE` (Linux 5.14).
 const POPULATE: libc::c_int = 23;

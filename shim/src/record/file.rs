@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use memcuda_core::descriptor::Lasting;
-use memcuda_core::trace::frames::{FRAME_BYTES, HEADER_BYTES, MAGIC, VERSION, WORDS, header};
+use memcuda_core::frames::{FRAME_BYTES, HEADER_BYTES, MAGIC, VERSION, WORDS, header};
 
 use super::bell::Bell;
 use super::disk::{self, Refused};

@@ -1,8 +1,8 @@
 //! A free, whose place in the recording is taken before the memory comes back.
 
 use memcuda_core::driver::Address;
+use memcuda_core::frames::{Kind, Record, Use};
 use memcuda_core::pool::{BlockInfo, Release};
-use memcuda_core::trace::frames::{Kind, Record, Use};
 
 use super::{Caller, Recorder, blank};
 

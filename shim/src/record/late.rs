@@ -4,8 +4,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use memcuda_core::frames::Word;
 use memcuda_core::lock::lock;
-use memcuda_core::trace::frames::Word;
 
 /// Most words that are kept; those beyond are missing.
 const MOST: usize = 1 << 16;

@@ -25,9 +25,9 @@ use std::path::{Path, PathBuf};
 use memcuda_core::config::{Config, Stacks};
 use memcuda_core::driver::{Address, Code, Context};
 use memcuda_core::epoch::now_us;
+use memcuda_core::frames::{self, Kind, MOST_TEXT, PIECE_BYTES, Piece, Record, Use, Word};
 use memcuda_core::names::Name;
 use memcuda_core::pool::{Owner, Refusal, Request};
-use memcuda_core::trace::frames::{self, Kind, MOST_TEXT, PIECE_BYTES, Piece, Record, Use, Word};
 
 use crate::libraries::caller;
 use crate::libraries::modules::Module;

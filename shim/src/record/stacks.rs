@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use memcuda_core::trace::frames::MOST_TEXT;
+use memcuda_core::frames::MOST_TEXT;
 
 use super::python;
 use super::sum::mix;

@@ -7,9 +7,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use memcuda::error::Result;
+use memcuda::frames::{MAGIC, header};
 use memcuda::proc_stat;
 use memcuda::stats_page::{self, Counters, MEMFD_NAME};
-use memcuda::trace::frames::{MAGIC, header};
 
 /// A process's open statistics page. It can still be read after the process
 /// ended.

@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use anyhow::{Context, Result};
 use memcuda::driver::children;
 use memcuda::error::Error;
-use memcuda::trace::frames::{MAGIC, path_of};
+use memcuda::frames::{MAGIC, path_of};
 use rustix::fs::FlockOperation;
 
 use crate::output::{say, times};
