@@ -27,6 +27,13 @@ macro_rules! words {
             pub fn of(word: &OsStr) -> Option<Self> {
                 choose(word, &[$(($word, Self::$value)),*])
             }
+
+            /// Its word.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(Self::$value => $word,)*
+                }
+            }
         }
     };
 }

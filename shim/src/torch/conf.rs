@@ -19,6 +19,17 @@ pub enum Profile {
     Async,
 }
 
+impl Profile {
+    /// As it is called where users read.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Segments => "segments",
+            Self::Expandable => "native, with expandable segments",
+            Self::Async => "async",
+        }
+    }
+}
+
 /// The setting that torch gets in the place of the user's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {

@@ -58,8 +58,18 @@ static NO_PAGES: AtomicBool = AtomicBool::new(false);
 /// One of which nothing can be pooled?
 static NO_POOL: AtomicBool = AtomicBool::new(false);
 static CACHING_OFF: AtomicBool = AtomicBool::new(false);
-/// The profile that this process gets, or why torch keeps its own settings.
-static PROFILE: OnceLock<Result<Profile, &str>> = OnceLock::new();
+/// What this process is told, or why torch keeps its own settings.
+static DECISION: OnceLock<Result<Decision, &str>> = OnceLock::new();
+
+/// What torch is to do with a setting that says nothing against it.
+#[derive(Clone, Copy)]
+struct Decision {
+    profile: Profile,
+    /// What `MEMCUDA_TORCH` asks for.
+    asked: Torch,
+    /// Why torch has segments by cudaMalloc, where native could have expandable ones.
+    unfit: Option<&'static str>,
+}
 
 /// Does torch have the setting with which it gives segments back one by one?
 pub fn cooperates() -> bool {
@@ -123,12 +133,12 @@ pub fn merged(caller: usize, name: &CStr, value: *const c_char) -> Option<*const
     if split::reads_it_itself(&allocator) && is_for_others(name, value) {
         return None;
     }
-    let profile = *PROFILE.get_or_init(|| {
+    let decision = *DECISION.get_or_init(|| {
         decide(&allocator).inspect_err(|reason| {
             notice::info(|| format!("torch keeps its own settings: {reason}"));
         })
     });
-    let profile = profile.ok()?;
+    let decision = decision.ok()?;
     let own = if value.is_null() {
         if name != SETTINGS[0] || another_is_set(&allocator) {
             return None;
@@ -138,7 +148,7 @@ pub fn merged(caller: usize, name: &CStr, value: *const c_char) -> Option<*const
         // SAFETY: the value of a variable, a string.
         unsafe { CStr::from_ptr(value) }.to_str().ok()?.to_owned()
     };
-    answer(profile, name, own)
+    answer(decision, name, own)
 }
 
 /// Torch takes only "1" for yes, and asks once.
@@ -171,7 +181,7 @@ fn is_for_others(name: &CStr, value: *const c_char) -> bool {
     GOES_ON.replace(false)
 }
 
-fn decide(allocator: &Library) -> Result<Profile, &'static str> {
+fn decide(allocator: &Library) -> Result<Decision, &'static str> {
     let Ok(config) = Config::read(environment::variable) else {
         return Err("the configuration of memcuda is not valid");
     };
@@ -184,30 +194,36 @@ fn decide(allocator: &Library) -> Result<Profile, &'static str> {
     if !driver_has_the_calls() {
         return Err("there is no driver with the calls of the pool");
     }
+    let of = |(profile, unfit)| Decision {
+        profile,
+        asked: config.torch,
+        unfit,
+    };
     if config.torch == Torch::Async {
-        return Ok(Profile::Async);
+        return Ok(of((Profile::Async, None)));
     }
     if environment::raw(NO_CACHING).is_some_and(|v| v == c"1") {
         return Err("PYTORCH_NO_CUDA_MEMORY_CACHING is set");
     }
-    native(allocator, &config).inspect_err(|reason| {
-        let asked = match config.torch {
-            Torch::Native => "native",
-            Torch::Expandable => "expandable",
-            Torch::Segments => "segments",
-            _ => return,
-        };
-        notice::warn(|| {
-            format!(
-                "MEMCUDA_TORCH={asked}: torch keeps its own settings, for its allocator cannot be asked ({reason})"
-            )
-        });
+    native(allocator, &config).map(of).inspect_err(|reason| {
+        if config.torch != Torch::Auto {
+            let asked = config.torch.word();
+            notice::warn(|| {
+                format!(
+                    "MEMCUDA_TORCH={asked}: torch keeps its own settings, for its allocator cannot be asked ({reason})"
+                )
+            });
+        }
     })
 }
 
-/// In which of its ways torch's own allocator is asked to give back. It is never asked through
-/// another library, which sees segments and no page, and may take a failure for the end.
-fn native(allocator: &Library, config: &Config) -> Result<Profile, &'static str> {
+/// In which of its ways torch's own allocator is asked to give back, and why not in the better one.
+/// It is never asked through another library, which sees segments and no page, and may take a
+/// failure for the end.
+fn native(
+    allocator: &Library,
+    config: &Config,
+) -> Result<(Profile, Option<&'static str>), &'static str> {
     watched_layout(allocator)?;
     split::obstacle(allocator).map_or(Ok(()), Err)?;
     if NO_POOL.load(Ordering::Relaxed) {
@@ -218,31 +234,24 @@ fn native(allocator: &Library, config: &Config) -> Result<Profile, &'static str>
     if config.torch != Torch::Expandable || unfit.is_some() {
         between::obstacle(allocator).map_or(Ok(()), Err)?;
     }
-    match unfit {
-        None if !wants_pages => Ok(Profile::Segments),
-        None => {
-            if config.names.is_some() || config.names_file.is_some() {
-                notice::warn(|| {
-                    "rules name no memory of torch's in its native profile: name tensors by the \
-                     interface of include/memcuda.h, or set MEMCUDA_TORCH=async"
-                        .to_owned()
-                });
-            }
-            Ok(Profile::Expandable)
-        }
-        Some(reason) => {
-            keeps_segments(config, reason);
-            Ok(Profile::Segments)
-        }
+    if !wants_pages || unfit.is_some() {
+        return Ok((Profile::Segments, unfit));
     }
+    if config.names.is_some() || config.names_file.is_some() {
+        notice::warn(|| {
+            "rules name no memory of torch's in its native profile: name tensors by the \
+             interface of include/memcuda.h, or set MEMCUDA_TORCH=async"
+                .to_owned()
+        });
+    }
+    Ok((Profile::Expandable, None))
 }
 
-/// Says why torch has no expandable segments: to who asked for them as a warning.
-fn keeps_segments(config: &Config, reason: &str) {
-    let text = || format!("torch keeps segments by cudaMalloc: {reason}");
-    match config.torch == Torch::Expandable {
-        true => notice::warn(|| format!("MEMCUDA_TORCH=expandable: {}", text())),
-        false => notice::info(text),
+/// Says what torch does instead of what is best: to who asked for other than that as a warning.
+fn keeps(asked: Torch, is_as_asked: bool, text: impl FnOnce() -> String) {
+    match is_as_asked {
+        true => notice::info(text),
+        false => notice::warn(|| format!("MEMCUDA_TORCH={}: {}", asked.word(), text())),
     }
 }
 
@@ -305,24 +314,25 @@ fn another_is_set(allocator: &Library) -> bool {
 
 /// One answer for each variable and value, made once and never freed: torch
 /// may keep the pointer.
-fn answer(profile: Profile, name: &CStr, own: String) -> Option<*const c_char> {
+fn answer(decision: Decision, name: &CStr, own: String) -> Option<*const c_char> {
     type Answers = Vec<(CString, String, Option<&'static CStr>)>;
     static ANSWERS: Mutex<Answers> = Mutex::new(Vec::new());
     let mut answers = ANSWERS.lock().ok()?;
     if let Some(known) = answers.iter().find(|a| *a.0 == *name && a.1 == own) {
         return known.2.map(CStr::as_ptr);
     }
-    let text = apply(profile, name, &own);
+    let text = apply(decision, name, &own);
     let text = text.and_then(|t| CString::new(t).ok());
     let text: Option<&'static CStr> = text.map(|t| &*Box::leak(t.into_boxed_c_str()));
     answers.push((name.to_owned(), own, text));
     text.map(CStr::as_ptr)
 }
 
-fn apply(profile: Profile, name: &CStr, own: &str) -> Option<String> {
-    let name = name.to_string_lossy();
-    let setting = conf::merged(profile, own).inspect_err(|reason| {
-        notice::info(|| format!("torch keeps {name}={own}: {reason}"));
+fn apply(decision: Decision, name: &CStr, own: &str) -> Option<String> {
+    let (name, asked) = (name.to_string_lossy(), decision.asked);
+    let setting = conf::merged(decision.profile, own).inspect_err(|reason| {
+        let text = || format!("torch keeps {name}={own}: {reason}");
+        keeps(asked, asked == Torch::Auto, text);
     });
     let Setting {
         profile,
@@ -330,9 +340,14 @@ fn apply(profile: Profile, name: &CStr, own: &str) -> Option<String> {
         changed,
         unfit,
     } = setting.ok()?;
-    if let (Some(reason), Ok(config)) = (unfit, Config::read(environment::variable)) {
-        keeps_segments(&config, reason);
+    if let Some(reason) = unfit.or(decision.unfit) {
+        let text = || format!("torch keeps segments by cudaMalloc: {reason}");
+        keeps(asked, asked != Torch::Expandable, text);
     }
+    notice::info(|| {
+        let word = profile.word();
+        format!("torch's profile is {word} (MEMCUDA_TORCH={})", asked.word())
+    });
     if conf::says(own, limits::KEY) {
         limits::has_limit();
     }

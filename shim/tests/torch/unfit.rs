@@ -189,3 +189,31 @@ fn a_torch_that_is_not_fit_gets_segments_with_one_line() {
     let direct = run("plain", &[("MEMCUDA_POLICY", "direct")]);
     assert_eq!((direct.setting.as_str(), said(&direct)), (SEGMENTS, 1));
 }
+
+#[test]
+fn which_profile_torch_has_and_who_asked_for_it_is_said() {
+    for (release, asked, profile) in [
+        ("", "auto", "segments"),
+        ("expandable", "auto", "native, with expandable segments"),
+        ("expandable", "segments", "segments"),
+        ("expandable", "async", "async"),
+    ] {
+        let asked = ("MEMCUDA_TORCH", asked);
+        let run = train_with(&torch().join(release), "plain", &[asked]);
+        let line = format!("torch's profile is {profile} (MEMCUDA_TORCH={})", asked.1);
+        assert_eq!(run.log.matches(&line).count(), 1, "{run:?}");
+    }
+}
+
+/// Whoever asks for a profile by its name, as `compare` does, must see that it is another one.
+#[test]
+fn a_backend_of_the_users_is_a_warning_where_a_profile_is_asked_for() {
+    let own = ("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync");
+    for (asked, warns) in [("auto", false), ("native", true), ("segments", true)] {
+        let run = train_with(&torch(), "plain", &[("MEMCUDA_TORCH", asked), own]);
+        assert_eq!(run.setting, own.1, "{run:?}");
+        let line = format!("warning: MEMCUDA_TORCH={asked}: torch keeps PYTORCH_CUDA_ALLOC_CONF=");
+        assert_eq!(run.log.contains(&line), warns, "{run:?}");
+        assert_eq!(said(&run), 0, "it has no segments: {run:?}");
+    }
+}

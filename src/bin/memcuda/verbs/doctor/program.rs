@@ -261,10 +261,10 @@ mod tests {
 
     #[test]
     fn decisions_are_told_once_and_steps_are_not() {
-        let log = r#"{"pid":7,"level":"info","message":"profile native"}
+        let log = r#"{"pid":7,"level":"info","message":"torch's profile is segments (MEMCUDA_TORCH=auto)"}
 {"pid":7,"level":"debug","message":"grew by 2 MiB"}
 {"pid":7,"level":"warning","message":"no driver"}
-{"pid":7,"level":"info","message":"profile native"}"#;
+{"pid":7,"level":"info","message":"torch's profile is segments (MEMCUDA_TORCH=auto)"}"#;
         let found = decisions(&parse(log));
         assert_eq!(found.len(), 2);
         assert_eq!(
