@@ -57,7 +57,10 @@ impl Real {
     /// Can a handle as they are made now be used? Fails where that does not tell.
     fn opened(&self, device: u32) -> Result<Result<()>> {
         let bytes = self.granularity(device)?;
-        let at = self.reserve(bytes)?;
+        let at = match self.reserve(bytes) {
+            Err(code) if refuses(code) => return Ok(Err(code)),
+            at => at?,
+        };
         let made = self.make(device, bytes);
         let opened = match made {
             Ok(handle) => self.opened_at(at, bytes, device, handle)?,

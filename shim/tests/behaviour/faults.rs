@@ -45,6 +45,26 @@ fn tracking_is_the_plain_driver() {
     assert_eq!((out.as_str(), log.as_str()), (ON_THE_DRIVER, ""));
 }
 
+/// Each call that memory of the pool's needs, refused for good: by a driver, a filter, a container.
+#[test]
+fn where_the_driver_permits_no_pool_that_is_one_line_and_the_plain_driver() {
+    for call in [
+        "cuMemAddressReserve",
+        "cuMemCreate",
+        "cuMemMap",
+        "cuMemSetAccess",
+    ] {
+        for code in [800, 801] {
+            let (out, log) = said(whose().env("MEMCUDA_SIM_FAIL", format!("{call}%1={code}")));
+            assert_eq!(
+                (out.as_str(), log.lines().count()),
+                (ON_THE_DRIVER, 1),
+                "{call}: {log}"
+            );
+        }
+    }
+}
+
 #[test]
 fn one_handle_each_is_a_pool_too() {
     let (out, log) = said(whose().env("MEMCUDA_POLICY", "direct"));
