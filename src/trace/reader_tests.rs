@@ -78,6 +78,10 @@ fn each_wrong_line_is_named() {
             "line 3: the trace ends before",
         ),
         ("t_us,op,id,stream\n", "line 1: no column \"bytes\""),
+        (
+            "t_us,op,id,bytes,stream,x,bytes\n",
+            "line 1: column \"bytes\" is there twice",
+        ),
         ("t_us,op,id,bytes,stream", "line 1: the line is cut off"),
     ];
     for (text, expected) in cases {

@@ -186,6 +186,10 @@ impl Columns {
                 names.len()
             ));
         }
+        let is_again = |(at, name): &(usize, &&str)| names[..*at].contains(name);
+        if let Some((_, name)) = names.iter().enumerate().find(is_again) {
+            return Err(format!("column {name:?} is there twice"));
+        }
         let find = |name| names.iter().position(|n| *n == name);
         let need = |name| {
             find(name).ok_or_else(|| {

@@ -186,7 +186,10 @@ fn refused(wanted: &Wanted, failure: &Failure) -> Option<Result<Address, Code>> 
             Keeper::Mismatch | Keeper::Exists | Keeper::NotFound | Keeper::Sealed,
             why,
         ) if !wanted.or_unnamed => {
-            crate::log!(Error, "no memory for {name}, {bytes} bytes: {why}");
+            crate::log!(
+                Error,
+                "an allocation of {bytes} bytes is refused: a rule names it {name}, but {why}"
+            );
             Some(Err(Code::INVALID_VALUE))
         }
         Failure::Unavailable(why) => {

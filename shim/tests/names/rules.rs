@@ -163,7 +163,7 @@ fn modes_say_whether_it_is_made_or_opened() {
     assert_eq!(maker.get(&made), 9);
     let mut second = ruled(&place, "size=4MiB,name=w,mode=create");
     assert_eq!(second.code(&malloc), INVALID_VALUE, "there is one");
-    assert!(second.end().contains("no memory for w"));
+    assert!(second.end().contains("is refused: a rule names it w, but "));
     let mut opener = ruled(&place, "size=4MiB,name=w,mode=attach");
     let opened = opener.must(&malloc);
     assert_eq!(opener.get(&opened), 9);
@@ -194,7 +194,7 @@ fn another_size_is_an_error_or_an_unnamed_allocation() {
     let log = strict.end();
     assert_eq!(
         log.lines()
-            .filter(|line| line.contains("no memory for w"))
+            .filter(|line| line.contains("is refused: a rule names it w, but "))
             .count(),
         1,
         "{log}"

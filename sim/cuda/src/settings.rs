@@ -52,7 +52,7 @@ impl Settings {
             )?,
             lacks: read(
                 "MEMCUDA_SIM_LACKS",
-                "vmm, descriptors, rdma, rdma-access, tables, green-streams, or several, comma separated",
+                "vmm, descriptors, rdma, rdma-access, tables, green-streams, own-memory, or several, comma separated",
                 Lacks::default(),
                 Lacks::parse,
             )?,
