@@ -1,6 +1,6 @@
 """Memory over time: what one workload needs, and what each allocator holds for it."""
 import summary
-from allocators import ALLOCATORS
+from allocators import ALLOCATORS, FOUR
 from scales import Linear, apart, gib, ticks
 from svg import MARGIN, SMALL, TEXT, WIDE, Picture, series, width
 from tables import called
@@ -10,15 +10,18 @@ LEFT, HIGH = 42, 290
 # From the end of the plot to the text of a label.
 THREAD = 36
 GIB = 1 << 30
+# On it each of the four holds something else.
+SHOWN = "batch_neighbours"
 
 
 def memory(results, workload=None):
-    """The SVG of this workload, or of the first that has the most recorded allocators;
-    None where none was recorded."""
+    """The SVG of this workload, or of that which has the most of the four allocators that are
+    compared, else the most of all, of several SHOWN before others; None where none was recorded."""
     recorded = timelines(results)
     if workload is None:
         known = summary.in_order(recorded, WORKLOADS)
-        workload = max(known, key=lambda w: len(recorded[w]), default=None)
+        order = lambda w: (len(recorded[w].keys() & set(FOUR)), len(recorded[w]), w == SHOWN)  # noqa: E731
+        workload = max(known, key=order, default=None)
     if workload not in recorded:
         return None
     cells = recorded[workload]
@@ -53,13 +56,16 @@ def timelines(results):
 
 
 def needed(cells):
-    """[(s, bytes)] of what the program needs, and under whom: torch's own allocator, else
-    the first that recorded any."""
+    """[(s, bytes)] of what the program needs, and under whom: whose samples missed its peak by least."""
+    recorded = {}
     for allocator in [a for a in ALLOCATORS if a in cells]:
         need = [(t, live) for t, live, _ in cells[allocator]["timeline"] if live is not None]
         if any(live for _, live in need):
-            return need, allocator
-    return [], None
+            recorded[allocator] = need
+    if not recorded:
+        return [], None
+    who = max(recorded, key=lambda a: max(live for _, live in recorded[a]))
+    return recorded[who], who
 
 
 def draw(picture, cells, order, need, peaks):

@@ -136,10 +136,19 @@ class OverTime(unittest.TestCase):
         text = over_time.memory(Results([recorded("job", "native", 20), blind]))
         self.assertIn("Not recorded: expandable_segments.", text)
 
-    def test_needed_is_what_the_first_that_counts_it_says(self):
+    def test_needed_is_what_missed_its_peak_by_least(self):
         results = Results([recorded("job", "native", 20, live=False), recorded("job", "memcuda-native", 9)])
         self.assertIn("as recorded under memcuda native", over_time.memory(results))
         self.assertNotIn("as recorded under", over_time.memory(Results([recorded("job", "native", 20)])))
+        missed = recorded("job", "native", 20)
+        missed["timeline"] = [(t, live // 2, held) for t, live, held in missed["timeline"]]
+        text = over_time.memory(Results([missed, recorded("job", "memcuda-native", 9)]))
+        self.assertIn("as recorded under memcuda native", text)
+
+    def test_the_workload_on_which_the_four_are_recorded_is_drawn(self):
+        four = [recorded("detect_varsize", a, 20) for a in ("native", "expandable", "memcuda-native", "memcuda-async")]
+        many = [recorded("llm_lora_recompute", a, 20) for a in ("native", "async", "rmm-pool", "rmm-async", "memcuda-async")]
+        self.assertIn("detect_varsize: the area", over_time.memory(Results(many + four)))
 
     def test_without_any_need_there_is_no_area(self):
         picture = parsed(over_time.memory(Results([recorded("job", "native", 20, live=False)])))

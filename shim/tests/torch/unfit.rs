@@ -210,7 +210,7 @@ fn which_profile_torch_has_and_who_asked_for_it_is_said() {
 fn a_backend_of_the_users_is_a_warning_where_a_profile_is_asked_for() {
     let own = ("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync");
     for (asked, warns) in [("auto", false), ("native", true), ("segments", true)] {
-        let run = train_with(&torch(), "plain", &[("MEMCUDA_TORCH", asked), own]);
+        let run = train("plain", &[("MEMCUDA_TORCH", asked), own]);
         assert_eq!(run.setting, own.1, "{run:?}");
         let line = format!("warning: MEMCUDA_TORCH={asked}: torch keeps PYTORCH_CUDA_ALLOC_CONF=");
         assert_eq!(run.log.contains(&line), warns, "{run:?}");
