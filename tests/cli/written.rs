@@ -279,10 +279,15 @@ fn what_is_read_is_not_overwritten() {
         (&["snapshot", &pid, "--trace", &trace, "-o", &trace], &trace),
         (&["snapshot", report, "--html", "-o", link], report),
     ] {
-        let before = (fs::read(file).unwrap(), fs::metadata(file).unwrap().ino());
+        // What a process records goes on growing.
+        let length = if file == recorded { 8 } else { usize::MAX };
+        let look = || {
+            let (bytes, about) = (fs::read(file).unwrap(), fs::metadata(file).unwrap());
+            (bytes[..bytes.len().min(length)].to_vec(), about.ino())
+        };
+        let before = look();
         failed(&run(verb), 2, "is what is read, and would be lost");
-        let after = (fs::read(file).unwrap(), fs::metadata(file).unwrap().ino());
-        assert!(before == after, "{verb:?}");
+        assert!(look() == before, "{verb:?}");
     }
 }
 

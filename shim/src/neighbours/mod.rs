@@ -28,8 +28,9 @@ use crate::neighbours::asking::{Known, Question};
 use crate::neighbours::in_vain::InVain;
 
 /// How long a request may wait in all for others to make room: long enough for
-/// memory that was used a moment ago to count as idle (`watch`).
-const PATIENCE: Duration = Duration::from_millis(1250);
+/// memory that was used a moment ago to count as idle (`watch`), which takes up to
+/// 1.25 s, where processors are scarce, too.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How long one round of asking waits for answers: a stopped process gives none.
 const ROUND: Duration = Duration::from_millis(300);
 /// Pause before asking again where somebody's memory will be idle soon.

@@ -55,7 +55,12 @@ fn a_killed_process_harms_nobody_and_its_memory_comes_back() {
 fn processes_that_give_back_to_each_other_stay_whole() {
     let mut done = Done::default();
     let (mut asked, mut unasked) = (0, 0);
-    for seed in 1..=number("MEMCUDA_RANDOM_SEEDS", 2) {
+    let rounds = number("MEMCUDA_RANDOM_SEEDS", 2);
+    // Which of them meet is the scheduler's choice.
+    for seed in 1..=5 * rounds {
+        if seed > rounds && asked > 0 && unasked > 0 {
+            break;
+        }
         let ledger = support::scratch().join(format!("starving-{}-{seed}", std::process::id()));
         let _ = std::fs::remove_file(&ledger);
         let search = [support::simulator(), support::simulator().join("nvml")];
