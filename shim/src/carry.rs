@@ -56,7 +56,7 @@ enum Place<'a> {
 /// pool, and answers for it. `real` is the program's call.
 pub fn again(engine: &Engine, mut block: Block, when: When, real: impl FnOnce() -> Code) -> Code {
     let made = || {
-        let here = engine.current()?;
+        let here = whence(engine, when)?;
         let to = place(engine, here, &block.to, &block)?;
         let from = place(engine, here, &block.from, &block)?;
         let far = [&to, &from].map(|place| match place {
@@ -79,6 +79,14 @@ pub fn again(engine: &Engine, mut block: Block, when: When, real: impl FnOnce() 
         Ok(answered(real()))
     };
     made().unwrap_or_else(|code| code)
+}
+
+/// The context from which the copy is made. What is queued needs none to be current.
+fn whence(engine: &Engine, when: When) -> Result<(Context, &Device), Code> {
+    match (engine.current(), when) {
+        (Err(Code::INVALID_CONTEXT), When::Queued(stream)) => engine.of_stream(stream),
+        (current, _) => current,
+    }
 }
 
 /// Where an end lies. All of a pooled one must be live.
@@ -207,7 +215,11 @@ fn named(end: End, place: &Place, here: (Context, &Device)) -> Result<End, Code>
 /// Would the copy become part of a graph?
 fn captured(engine: &Engine, when: When) -> Result<bool, Code> {
     match when {
-        When::Queued(stream) => engine.calls.captures(stream),
+        When::Queued(stream) => match engine.calls.is_capturing(stream) {
+            // The legacy stream, beside a capture: the driver makes no copy there.
+            Err(Code::STREAM_CAPTURE_IMPLICIT) => Ok(false),
+            answer => answer,
+        },
         When::Call | When::CallOfThread => Ok(false),
     }
 }

@@ -70,7 +70,9 @@ impl<D: Driver> Pool<D> {
         }
         let _held = cancel::hold();
         let mut state = self.lock();
-        let found = state.find(at).filter(|info| !info.attached);
+        let found = state
+            .find(at)
+            .filter(|info| info.base == at && !info.attached);
         let Some(info) = found.filter(|_| !state.unguarded.remove(&at)) else {
             return false;
         };

@@ -248,13 +248,18 @@ impl Calls {
 
     /// Is this stream capturing, or could an operation on it disturb a capture?
     pub fn captures(&self, stream: Stream) -> Result<bool, Code> {
+        match self.is_capturing(stream) {
+            // The legacy stream, while a stream that blocks on it captures.
+            Err(Code::STREAM_CAPTURE_IMPLICIT) => Ok(true),
+            answer => answer,
+        }
+    }
+
+    /// Is this stream itself capturing?
+    pub fn is_capturing(&self, stream: Stream) -> Result<bool, Code> {
         let mut status = 0;
         // SAFETY: the pointer is valid for the call.
-        match unsafe { (self.stream_is_capturing)(stream, &mut status) } {
-            Code::SUCCESS => Ok(status != 0),
-            // The legacy stream, while a stream that blocks on it captures.
-            Code::STREAM_CAPTURE_IMPLICIT => Ok(true),
-            code => Err(code),
-        }
+        let code = unsafe { (self.stream_is_capturing)(stream, &mut status) };
+        code.ok().map(|()| status != 0)
     }
 }

@@ -136,7 +136,7 @@ fn take_back(
     real: impl Fn() -> Code,
 ) -> Code {
     let (device, pool) = owner;
-    // The driver's free needs no context, but tells of a broken one.
+    // The driver's free needs no context, but tells of a broken one, or one that has ended.
     let current = match engine.calls.current() {
         Ok(current) => Some(current),
         Err(Code::INVALID_CONTEXT) => None,
@@ -151,6 +151,12 @@ fn take_back(
         // The driver refuses mapped memory, or says what else is wrong.
         return real();
     };
+    let other = current.filter(|current| *current != block.context);
+    if let Some(Err(code)) = other.map(|other| engine.driver.check(other))
+        && (code.is_sticky() || code == Code::CONTEXT_IS_DESTROYED)
+    {
+        return code;
+    }
     if block.context == Context::default() {
         // Whose context ended: it needs another one to be ordered in, if there is any.
         let other = current

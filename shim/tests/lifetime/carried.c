@@ -132,6 +132,37 @@ static void refused(void) {
     IS(INVALID_VALUE, cuMemcpyDtoH_v2(pinned, far + BYTES - 1, 2));
 }
 
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr, const void *, size_t, CUstream);
+CUresult cuMemcpyDtoHAsync_v2(void *, CUdeviceptr, size_t, CUstream);
+CUresult cuMemsetD8Async(CUdeviceptr, unsigned char, size_t, CUstream);
+CUresult cuStreamBeginCapture_v2(CUstream, int);
+CUresult cuStreamEndCapture(CUstream, CUgraph *);
+
+/* What is queued needs no context to be current: that of its stream counts. */
+static void *without_context(void *stream) {
+    for (size_t i = 0; i < BYTES; i++) pinned[i] = byte_at(i, 70);
+    SAY(cuMemcpyHtoDAsync_v2(far, pinned, BYTES, stream));
+    SAY(cuStreamSynchronize(stream));
+    printf("up: right %zu\n", right_on(far, there, 70));
+    memset(pinned, 0, BYTES);
+    SAY(cuMemcpyDtoHAsync_v2(pinned, far, BYTES, stream));
+    SAY(cuStreamSynchronize(stream));
+    printf("down: right %zu\n", right(pinned, 70));
+    return NULL;
+}
+
+/* A copy that fails beside a capture opens nothing to the device that it was made from. */
+static void beside_a_capture(void) {
+    CUstream captured = NULL;
+    CUgraph graph = NULL;
+    OK(cuStreamCreate(&captured, 0));
+    SAY(cuStreamBeginCapture_v2(captured, 0));
+    SAY(cuMemcpyHtoDAsync_v2(far, pinned, 64, NULL));
+    int code = cuStreamEndCapture(captured, &graph);
+    printf("the capture: %d\n", code);
+    SAY(cuMemsetD8Async(far, 1, 64, NULL));
+}
+
 int main(int argc, char **argv) {
     CUstream stream = NULL;
     void *host = NULL;
@@ -147,6 +178,10 @@ int main(int argc, char **argv) {
     pinned = host;
     pageable = malloc(BYTES);
     if (argc > 1 && !strcmp(argv[1], "refused")) return refused(), 0;
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, without_context, stream) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    beside_a_capture();
     lines(stream);
     blocks(stream, PITCH, 20, 2);
     blocks(stream, PITCH, 1, 1);

@@ -84,6 +84,30 @@ static void destroyed(CUcontext primary) {
     gone(others);
 }
 
+static void *destroys(void *context) {
+    SAY(cuCtxDestroy_v2(context));
+    return NULL;
+}
+
+/* A free tells that the context which is current has ended, whatever it is to free. */
+static void freed_in_one_that_ended(CUcontext primary) {
+    CUcontext other = NULL;
+    CUdeviceptr pooled = 0;
+    pthread_t thread;
+    struct pair own = allocate(20);
+    OK(cuMemAllocAsync(&pooled, LARGE, NULL));
+    SAY(cuCtxCreate_v2(&other, 0, 0));
+    CHECK(pthread_create(&thread, NULL, destroys, other) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    freed(own);
+    SAY(cuMemFree_v2(pooled));
+    SAY(cuMemFree_v2(own.small + 512));
+    OK(cuCtxSetCurrent(primary));
+    whole("the first context's, still", own, 20);
+    freed(own);
+    SAY(cuMemFree_v2(pooled));
+}
+
 static void crashed(CUcontext primary) {
     CUcontext other = NULL;
     CUdeviceptr at = 0, kept = 0;
@@ -332,6 +356,7 @@ int main(void) {
     not_ended(primary);
     for (int round = 0; round < 2; round++) {
         destroyed(primary);
+        freed_in_one_that_ended(primary);
         crashed(primary);
         captured(primary);
         reset(&primary);
