@@ -199,12 +199,24 @@ impl State {
     /// Bytes that are free while uses of them may still run, shelves and slabs
     /// included.
     pub fn pending(&self) -> u64 {
+        let granted = |at| {
+            let home = self.home(at).map(|(_, home)| home);
+            home.map_or(0, |home| self.fronts().lock(home).granted(at))
+        };
+        let aside: u64 = self.aside.iter().map(|(at, _)| granted(*at)).sum();
+        // Nothing runs: what is free, which may be a million blocks, is not looked through.
+        match self.streams.last_uses().is_empty() {
+            true => aside,
+            false => aside + self.running(),
+        }
+    }
+
+    /// Bytes of these that chunks, shelves and slabs have.
+    fn running(&self) -> u64 {
         let running = |last: &Use| !self.streams.is_done(*last);
         let spans = self.chunks.iter().flat_map(|(_, chunk)| &chunk.spans);
-        let mut bytes: u64 = spans
-            .filter(|span| running(&span.last))
-            .map(|span| span.bytes)
-            .sum();
+        let spans = spans.filter(|span| running(&span.last));
+        let mut bytes: u64 = spans.map(|span| span.bytes).sum();
         for front in self.fronts().used() {
             for (stream, _, length, seq) in self.fronts().lock(front).each_shelved() {
                 let alias = Use::MIXED;
@@ -212,10 +224,6 @@ impl State {
                     bytes += length;
                 }
             }
-        }
-        for (at, _) in &self.aside {
-            let home = self.home(*at).map(|(_, home)| home);
-            bytes += home.map_or(0, |home| self.fronts().lock(home).granted(*at));
         }
         self.slabs.each_free(|_, length, last| {
             if running(&last) {

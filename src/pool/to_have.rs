@@ -43,18 +43,19 @@ impl<D: Driver> Pool<D> {
         let mut freed = state.as_good_as_free();
         freed.sort_unstable_by_key(|(id, free)| (*id, free.start));
         let mut freed = freed.as_slice();
-        let mut sum = 0;
+        let (mut sum, mut ranges) = (0, Vec::new());
         for (id, chunk) in state.chunks.iter() {
-            let here = freed.partition_point(|(of, _)| *of <= id);
+            let here = freed.iter().take_while(|(of, _)| *of == id).count();
             let (here, behind) = freed.split_at(here);
             freed = behind;
-            if chunk.is_free() {
+            let known = here.iter().map(|(_, free)| free.end - free.start);
+            if chunk.free + known.sum::<u64>() == chunk.bytes {
                 sum += chunk.bytes;
             } else if chunk.free >= HANDLE || !here.is_empty() {
-                let spans = chunk.spans.iter().map(|span| span.start..span.end());
-                let mut free: Vec<_> = spans.collect();
-                free.extend(here.iter().map(|(_, free)| free.clone()));
-                sum += joined(free).map(|free| worth(chunk, free)).sum::<u64>();
+                ranges.extend(chunk.spans.iter().map(|span| span.start..span.end()));
+                ranges.extend(here.iter().map(|(_, free)| free.clone()));
+                join(&mut ranges);
+                sum += ranges.drain(..).map(|free| worth(chunk, free)).sum::<u64>();
             }
         }
         sum
@@ -78,18 +79,16 @@ impl State {
         let slabs = self.slabs.empty_without(&small);
         windows.extend(slabs.filter_map(|base| self.blocks.get(&base)));
         let parts = |block: &Block| {
-            let window = block.window;
-            let parts = self.stitch(window.stitch);
-            let parts = parts.parts(window.offset, window.bytes);
-            let free = parts.map(|part| (part.chunk, part.start..part.start + part.bytes));
-            free.collect::<Vec<_>>()
+            let parts = self.stitch(block.window.stitch);
+            let parts = parts.parts(block.window.offset, block.window.bytes);
+            parts.map(|part| (part.chunk, part.start..part.start + part.bytes))
         };
         windows.into_iter().flat_map(parts).collect()
     }
 }
 
-/// Free ranges, those that touch as one.
-fn joined(mut free: Vec<Range<u64>>) -> impl Iterator<Item = Range<u64>> {
+/// Makes those that touch one.
+fn join(free: &mut Vec<Range<u64>>) {
     free.sort_unstable_by_key(|free| free.start);
     free.dedup_by(|next, before| {
         let touch = before.end == next.start;
@@ -98,7 +97,6 @@ fn joined(mut free: Vec<Range<u64>>) -> impl Iterator<Item = Range<u64>> {
         }
         touch
     });
-    free.into_iter()
 }
 
 #[cfg(test)]
