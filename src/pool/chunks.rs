@@ -9,6 +9,7 @@ use super::ranges::Ranges;
 use super::slots::Slots;
 use super::stitch::{Piece, Stitch};
 use super::streams::{StreamId, Streams, Use};
+use super::whole::Whole;
 use std::iter;
 use std::ops::Range;
 
@@ -31,7 +32,7 @@ pub struct Room {
 impl Room {
     /// More than one stream.
     pub const SEVERAL: StreamId = Use::NOBODY - 1;
-    const NONE: Room = Room {
+    pub(super) const NONE: Room = Room {
         bytes: 0,
         head: 0,
         tail: 0,
@@ -39,7 +40,7 @@ impl Room {
         stream: Use::NOBODY,
     };
 
-    fn of(chunk: &Chunk) -> Self {
+    pub(super) fn of(chunk: &Chunk) -> Self {
         let mut room = Self {
             bytes: chunk.bytes,
             ..Self::NONE
@@ -80,7 +81,7 @@ impl Room {
     }
 
     /// Its bytes if every one is free, else none.
-    fn whole(&self) -> u64 {
+    pub fn whole(&self) -> u64 {
         if self.is_whole() { self.bytes } else { 0 }
     }
 
@@ -108,6 +109,7 @@ pub struct Chunks {
     ranges: Ranges,
     free: u64,
     whole: u64,
+    by_size: Whole,
 }
 
 impl Chunks {
@@ -123,6 +125,7 @@ impl Chunks {
         }
         self.groups.reach(self.rooms.len());
         self.groups.comes(id as usize);
+        self.by_size.changes(id);
         id
     }
 
@@ -176,6 +179,17 @@ impl Chunks {
         if room.tail > 0 {
             tell(room.bytes - room.tail, room.bytes);
         }
+    }
+
+    /// Those that are wholly free, the largest first: their bytes and indexes, as of
+    /// [`put_in_order`](Self::put_in_order).
+    pub fn by_size(&self) -> &[(u64, ChunkId)] {
+        self.by_size.in_order()
+    }
+
+    /// Puts those that are wholly free in order.
+    pub fn put_in_order(&mut self) {
+        self.by_size.put_in_order(&self.rooms);
     }
 
     /// Free bytes of all chunks.
@@ -272,6 +286,9 @@ impl Chunks {
     fn set_room(&mut self, id: ChunkId, room: Room) {
         let before = std::mem::replace(&mut self.rooms[id as usize], room);
         self.whole = self.whole - before.whole() + room.whole();
+        if before.whole() != room.whole() {
+            self.by_size.changes(id);
+        }
         // One that was full had none either; once too often does no harm.
         if before.head == 0 {
             self.groups.comes(id as usize);

@@ -8,7 +8,7 @@ use super::chunks::Room;
 use super::search::Usable;
 use super::state::State;
 use super::stitch::Stitch;
-use crate::units::align_up;
+use crate::units::{HANDLE, align_up};
 
 /// Addresses that a new stitch gets, as a multiple of its length: they cost nothing.
 const ROOM: u64 = 2;
@@ -49,6 +49,11 @@ pub fn room(bytes: u64) -> u64 {
     bytes.saturating_mul(ROOM)
 }
 
+/// What the end of a stitch may be worth of which the longest free range has so many bytes.
+fn worth_at_most(longest: u64) -> u64 {
+    longest.saturating_add(longest / HANDLE * MAPPED)
+}
+
 impl State {
     /// What the chunks offer for a window. Those in use offer nothing while blocks go on
     /// growing: a block that shares no chunk is made longer by one mapping when it is free
@@ -58,15 +63,16 @@ impl State {
     pub fn offered(&self, need: Need, usable: Usable) -> Offer {
         let mut offer = Offer::default();
         let alone = need.alone || need.one_page || self.growing.goes_on();
+        let whole = self.chunks.by_size().iter().copied();
+        offer.whole.extend(
+            whole.filter(|(bytes, id)| self.head(*id, self.chunks.room(*id), usable) == *bytes),
+        );
+        if alone {
+            return offer;
+        }
         for ends in self.chunks.end_groups() {
             for (id, room) in ends {
                 if room.is_whole() {
-                    if self.head(id, room, usable) == room.bytes {
-                        offer.whole.push((room.bytes, id));
-                    }
-                    continue;
-                }
-                if alone {
                     continue;
                 }
                 let start = self.head(id, room, usable);
@@ -81,7 +87,6 @@ impl State {
                 }
             }
         }
-        offer.whole.sort_unstable_by(|a, b| b.cmp(a));
         offer
     }
 
@@ -109,13 +114,19 @@ impl State {
     /// this window, the two that spare most. A loop over all, which is quick by itself.
     #[inline(never)]
     pub fn best_ends(&self, need: Need, usable: Usable) -> impl Iterator<Item = End> + use<> {
-        let mut best = [const { None }; 2];
+        let mut best: [Option<(End, u64)>; 2] = [None; 2];
+        let ranges = self.chunks.ranges();
         // In one that is full none is free.
-        for group in self.chunks.ranges().groups() {
-            for (id, stitch) in self.stitches.within(group) {
-                if !self.has_end(stitch) {
+        for group in ranges.groups() {
+            for id in group {
+                let least = best[1].map_or(0, |(_, least)| least);
+                if worth_at_most(ranges.longest()[id as usize]) <= least {
                     continue;
                 }
+                let stitch = self.stitches.get(id);
+                let Some(stitch) = stitch.filter(|it| self.end_at_most(it) > least) else {
+                    continue;
+                };
                 let Some((end, worth)) = self.end_of(stitch, id, need, usable) else {
                     continue;
                 };
@@ -131,10 +142,14 @@ impl State {
         best.into_iter().flatten().map(|(end, _)| end)
     }
 
-    /// May a stitch have a free end that can be made longer?
-    fn has_end(&self, stitch: &Stitch) -> bool {
-        let last = stitch.pieces.last();
-        stitch.can_grow() && last.is_some_and(|last| self.chunks.room(last.chunk).tail > 0)
+    /// What the free end of a stitch is worth at most, if it can be made longer: where it lies in one
+    /// piece that is so many bytes. Else nobody knows.
+    fn end_at_most(&self, stitch: &Stitch) -> u64 {
+        let last = stitch.pieces.last().filter(|_| stitch.can_grow());
+        last.map_or(0, |last| match self.chunks.room(last.chunk).tail {
+            tail if tail < last.bytes => tail,
+            _ => u64::MAX,
+        })
     }
 
     /// The free end of a stitch that may have one, and what it is worth. Few have: a part of the

@@ -52,6 +52,7 @@ mod to_have;
 mod trim;
 mod wait;
 mod warm;
+mod whole;
 
 pub use attach::Attachment;
 pub use captures::{Beginning, CAPTURES, Captures};

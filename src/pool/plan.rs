@@ -79,7 +79,8 @@ impl Plan {
 
 impl State {
     /// A plan for a window. `chunk` is a fixed handle size, if one was set.
-    pub fn plan(&self, need: Need, usable: Usable, chunk: Option<u64>) -> Plan {
+    pub fn plan(&mut self, need: Need, usable: Usable, chunk: Option<u64>) -> Plan {
+        self.chunks.put_in_order();
         let offer = self.offered(need, usable);
         let mut best = Plan {
             head: offer
@@ -122,21 +123,21 @@ impl State {
         let starts = offer.starts.iter().copied();
         let starts: Vec<_> = starts.filter(|(id, _)| !self.has(plan, *id)).collect();
         let longest_start = starts.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
-        let mut passed_over = None;
-        for &(bytes, id) in &offer.whole {
-            if missing <= longest_start {
+        let (mut whole, mut passed_over) = (offer.whole.as_slice(), None);
+        while missing > longest_start {
+            // The sizes fall, so the last one that is too large is the smallest of those.
+            let (larger, others) = whole.split_at(whole.partition_point(|it| it.0 > missing));
+            let smallest = larger.iter().rfind(|(_, id)| !self.has(plan, *id));
+            passed_over = smallest.map(|(_, id)| *id).or(passed_over);
+            let Some((&(bytes, id), smaller)) = others.split_first() else {
                 break;
-            }
+            };
+            whole = smaller;
             if self.has(plan, id) {
                 continue;
             }
-            if bytes <= missing {
-                plan.whole.push(id);
-                missing -= bytes;
-            } else {
-                // The sizes fall, so the last one passed over is the smallest.
-                passed_over = Some(id);
-            }
+            plan.whole.push(id);
+            missing -= bytes;
             if missing == 0 {
                 return;
             }
@@ -205,7 +206,7 @@ impl State {
     /// much, and few mappings break clearly less. What lies free in chunks in use is what
     /// lacks when nearly all is in use, so nothing is spared while that is little.
     pub fn instead(
-        &self,
+        &mut self,
         window: Window,
         need: Need,
         usable: Usable,

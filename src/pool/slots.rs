@@ -3,7 +3,6 @@
 //! Knows nothing of the things.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 /// See the [module](self).
 ///
@@ -76,13 +75,6 @@ impl<T> Slots<T> {
         all.filter_map(|(number, thing)| Some((number, thing.as_ref()?)))
     }
 
-    /// Those with these numbers.
-    pub fn within(&self, numbers: Range<u32>) -> impl Iterator<Item = (u32, &T)> {
-        let all = self.all.get(numbers.start as usize..).unwrap_or(&[]);
-        let all = numbers.zip(all);
-        all.filter_map(|(number, thing)| Some((number, thing.as_ref()?)))
-    }
-
     /// All, to be changed.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.all.iter_mut().flatten()
@@ -110,7 +102,6 @@ mod tests {
         assert_eq!([slots.add('c'), slots.add('d'), slots.add('e')], [0, 3, 4]);
         let all: Vec<_> = slots.iter().collect();
         assert_eq!(all, [(0, &'c'), (1, &'a'), (2, &'b'), (3, &'d'), (4, &'e')]);
-        assert_eq!(slots.within(1..3).collect::<Vec<_>>(), all[1..3]);
         assert_eq!((slots.get(5), slots.end()), (None, 5));
     }
 }

@@ -388,7 +388,7 @@ impl<D: Driver> Pool<D> {
 
     /// Would bytes that other streams still use spare a request new memory?
     fn is_spared(&self, state: &mut State, need: Need, effort: Effort) -> bool {
-        let growth = |usable| state.plan(need, usable, self.settings.chunk).growth();
+        let mut growth = |usable| state.plan(need, usable, self.settings.chunk).growth();
         let ready = Usable::Ready(need.stream);
         effort == Effort::Growth && growth(Usable::All) < growth(ready)
             || state.search(need, Usable::All).is_some()
