@@ -270,6 +270,7 @@ impl Chunks {
         let (mut ends, mut whole) = (rooms.clone(), 0);
         for &(id, room) in &rooms {
             assert_eq!(self.room(id), room);
+            assert!(room.is_open() || room.stream == Use::NOBODY);
             whole += room.whole();
         }
         ends.retain(|(_, room)| room.head > 0 || room.tail > 0);

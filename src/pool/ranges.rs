@@ -76,6 +76,10 @@ impl Shown {
         let mut free = FreeRange::default();
         for (index, piece) in stitch.pieces.iter().enumerate() {
             let room = chunks.room(piece.chunk);
+            // Many are full: nothing begins, goes on or is used there.
+            if !room.is_open() {
+                continue;
+            }
             self.stream = Room::stream_of_both(self.stream, room.stream);
             self.longest = self.longest.max(room.inner);
             chunks.each_free(piece.chunk, LEAST, |from, to| {
