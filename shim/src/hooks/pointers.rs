@@ -59,12 +59,23 @@ crate::hooks! {
         let known = if matches!(asked, Whose::Freed) { 0 } else { address };
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(count, attributes, values, known) };
-        if code != Code::SUCCESS || matches!(asked, Whose::Foreign) {
-            return code;
-        }
-        for index in 0..count as usize {
-            // SAFETY: the call succeeded, so both arrays are as long as said
-            // and it wrote what each value points to.
+        let told = match (code, &asked) {
+            (_, Whose::Foreign) => 0,
+            (Code::SUCCESS, _) => count as usize,
+            (Code::INVALID_VALUE, Whose::Live(_)) if !attributes.is_null() && !values.is_null() => {
+                // It has written what stands before the first that it refuses.
+                let refuses = |index: &usize| {
+                    // SAFETY: both arrays are as long as said; one of each.
+                    unsafe { real(1, attributes.add(*index), values.add(*index), known) != Code::SUCCESS }
+                };
+                let count = count as usize;
+                (0..count).find(refuses).unwrap_or(count)
+            }
+            _ => 0,
+        };
+        for index in 0..told {
+            // SAFETY: both arrays are as long as said, and the call wrote what each value points
+            // to.
             unsafe {
                 let (attribute, value) = (*attributes.add(index), *values.add(index));
                 match &asked {

@@ -167,6 +167,12 @@ fn pausing_driver() -> &'static Path {
     MADE.get_or_init(|| driver("pausing"))
 }
 
+/// As an H200 answered: what stands before the name that is refused is written.
+#[test]
+fn a_list_that_is_refused_has_answers_up_to_there() {
+    same(&program("refused_lists.c", &[]), "1");
+}
+
 #[test]
 fn what_was_in_a_view_of_a_context_is_the_contexts_when_it_is_gone() {
     same(&program("views.c", &[]), "1");
