@@ -100,7 +100,7 @@ impl Room {
 /// Invariant: `rooms[id]` is that of chunk `id`, and no room for a gap; `groups` has those
 /// with free bytes.
 /// Invariant: `free` is the sum of the chunks' free bytes, `whole` of those that are
-/// wholly free.
+/// wholly free, of which `by_size` hears when they come or go.
 #[derive(Default)]
 pub struct Chunks {
     all: Slots<Chunk>,
@@ -277,6 +277,12 @@ impl Chunks {
         assert_eq!(self.ends().collect::<Vec<_>>(), ends);
         let free: u64 = self.iter().map(|(_, chunk)| chunk.free).sum();
         assert_eq!((self.free, self.whole), (free, whole));
+        let mut by_size = self.by_size.clone();
+        by_size.put_in_order(&self.rooms);
+        let mut expected: Vec<_> = rooms.iter().map(|(id, room)| (room.whole(), *id)).collect();
+        expected.retain(|(bytes, _)| *bytes > 0);
+        expected.sort_unstable_by(|a, b| b.cmp(a));
+        assert_eq!(by_size.in_order(), expected);
         self.ranges.check(stitches, self);
     }
 

@@ -9,7 +9,7 @@ use super::chunks::Room;
 const MOST: usize = 4096;
 
 /// See the [module](self).
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Whole {
     /// Their bytes and indexes, the largest first, as of the last question.
     order: Vec<(u64, ChunkId)>,

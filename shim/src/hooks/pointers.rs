@@ -64,12 +64,14 @@ crate::hooks! {
             (Code::SUCCESS, _) => count as usize,
             (Code::INVALID_VALUE, Whose::Live(_)) if !attributes.is_null() && !values.is_null() => {
                 // It has written what stands before the first that it refuses.
-                let refuses = |index: &usize| {
+                let is_told = |index: &usize| {
                     // SAFETY: both arrays are as long as said; one of each.
-                    unsafe { real(1, attributes.add(*index), values.add(*index), known) != Code::SUCCESS }
+                    let code = unsafe {
+                        real(1, attributes.add(*index), values.add(*index), known)
+                    };
+                    code == Code::SUCCESS
                 };
-                let count = count as usize;
-                (0..count).find(refuses).unwrap_or(count)
+                (0..count as usize).take_while(is_told).count()
             }
             _ => 0,
         };
