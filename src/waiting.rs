@@ -55,6 +55,18 @@ impl Waiting {
     }
 }
 
+/// Does a thread of this process sleep?
+#[cfg(test)]
+pub fn sleeps(thread: rustix::process::Pid) -> bool {
+    let task = format!("/proc/self/task/{thread}/stat");
+    let stat = std::fs::read_to_string(task).unwrap();
+    stat.rsplit(')')
+        .next()
+        .unwrap()
+        .trim_start()
+        .starts_with('S')
+}
+
 /// Sleeps so long.
 pub fn nap(time: Duration) {
     let Ok(mut left) = Timespec::try_from(time) else {

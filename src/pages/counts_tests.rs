@@ -5,7 +5,7 @@ use super::tests::{Device, HOME, LARGE, SMALL};
 use super::*;
 use crate::driver::model::Model;
 use crate::units::{GIB, MIB};
-use rustix::process::Pid;
+use crate::waiting::sleeps;
 use rustix::thread::gettid;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -128,17 +128,6 @@ fn pages_made_in_vain_take_their_time_too() {
     map_all(&device, &[device.create(LARGE).unwrap()]);
     let more = counts(&device).stall_ns - probed.stall_ns;
     assert!(more < later.as_nanos() as u64, "{more}");
-}
-
-/// Does a thread of this process sleep?
-fn sleeps(thread: Pid) -> bool {
-    let task = format!("/proc/self/task/{thread}/stat");
-    let stat = std::fs::read_to_string(task).unwrap();
-    stat.rsplit(')')
-        .next()
-        .unwrap()
-        .trim_start()
-        .starts_with('S')
 }
 
 /// Who has a page there, but waits for a thread that gives others back, stands still;

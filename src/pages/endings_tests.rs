@@ -193,6 +193,35 @@ fn a_context_that_ended_is_not_waited_for_though_graphs_replayed_in_it() {
     }
 }
 
+/// Nor asked anything.
+#[test]
+fn a_context_that_ended_during_the_wait_for_another_one_is_not_waited_for() {
+    const WHOLE: Context = Context(2);
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.pages.on_any_stream(device.at(LARGE, 0), WHOLE);
+    device.model().hold_truly();
+    device.model().hold(CONTEXT, ONE, true);
+    let is_awaited = |context| device.pages.lock().orders.is_awaited(context);
+    std::thread::scope(|scope| {
+        let unmaps = scope.spawn(|| device.unmap(LARGE, 0, lease));
+        while !is_awaited(CONTEXT) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        device.pages.context_leaves(WHOLE);
+        device.pages.context_ends(WHOLE);
+        // Another one has its handle.
+        device.model().hold(WHOLE, TWO, true);
+        device.model().hold(CONTEXT, ONE, false);
+        while !unmaps.is_finished() && !is_awaited(WHOLE) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let waits = !unmaps.is_finished();
+        device.model().hold(WHOLE, TWO, false);
+        assert!(!waits, "for another one");
+    });
+}
+
 /// Runs what waits for a context that may be ending, which does not end. It stays once
 /// `has_begun` says so, however late that is.
 fn waits_until_it_stays<T: Send>(

@@ -86,18 +86,25 @@ impl<D: Driver> Pages<D> {
         };
         let (mut books, mut since) = self.turn();
         loop {
-            let mut any = books.used_on_any_stream(at, bytes);
-            any.retain(|context| !quiet.contains(context));
+            let mut any = books.used_on_any_stream(at, bytes).into_iter();
+            let next = any.find(|context| !quiet.contains(context));
             let runs = |mark: &Mark| !books.orders.is_passed(&self.driver, *mark);
-            if any.is_empty() && !leaves(&books).iter().any(runs) {
+            if next.is_none() && !leaves(&books).iter().any(runs) {
                 return Ok((books, since));
             }
+            // Under the lock that tells of it: it may end at any moment, also during the wait
+            // for another one, and its handle be another's.
+            let begun = next.filter(|context| books.orders.await_context(*context));
             drop(books);
             since = since.or_else(|| Some(Instant::now()));
-            for context in any {
-                if self.await_context(context)? {
+            match begun {
+                Some(context) => {
+                    self.wait_begun(context)?;
                     quiet.insert(context);
                 }
+                // It may be ending: soon it is known whether it has.
+                None if next.is_some() => nap(NAP),
+                None => {}
             }
             self.quiet(leaves);
             // Others may have opened what is there meanwhile.
@@ -121,9 +128,14 @@ impl<D: Driver> Pages<D> {
             nap(NAP);
             return Ok(false);
         }
+        self.wait_begun(context).map(|()| true)
+    }
+
+    /// The rest of a wait for a context that has begun.
+    fn wait_begun(&self, context: Context) -> Result<()> {
         let waited = self.quiet_context(context);
         self.lock().orders.waited_for(context);
-        waited.map(|()| true)
+        waited
     }
 
     /// The last of these places that was not passed.

@@ -144,6 +144,14 @@ impl Health {
         of_it.map(|(_, end)| end.clone())
     }
 
+    /// Does anybody wait for what becomes of a context that is being ended?
+    #[cfg(test)]
+    pub fn is_watched(&self, context: Context) -> bool {
+        let is_its = |leaving: &&(Context, End)| leaving.0 == context;
+        let mut of_it = self.leaving.iter().filter(is_its);
+        of_it.any(|(_, end)| Arc::strong_count(&end.0) > 1)
+    }
+
     /// All contexts that are being ended.
     pub fn all_leaving(&self) -> Vec<Context> {
         self.leaving.iter().map(|(context, _)| *context).collect()

@@ -1,6 +1,7 @@
 //! Contexts that a call may be ending just now, over the model driver: what is asked of
 //! them, and who waits for whom.
 
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use crate::driver::model::Model;
@@ -67,6 +68,14 @@ fn until_awaited(pool: &Pool<Model>, context: Context) {
 /// Until the pool knows of the end of a context that left.
 fn until_ended(pool: &Pool<Model>, context: Context) {
     while pool.lock().streams.health.is_leaving(context) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Until a call waits for what becomes of a context that leaves; one that does not is over
+/// by then.
+fn until_watched<T>(pool: &Pool<Model>, context: Context, call: &ScopedJoinHandle<'_, T>) {
+    while !pool.lock().streams.health.is_watched(context) && !call.is_finished() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -147,7 +156,7 @@ fn who_asks_or_frees_beside_a_call_that_may_end_the_context_waits_for_it() {
         pool.context_leaves(CONTEXT);
         std::thread::scope(|scope| {
             let calling = scope.spawn(|| call(&pool));
-            soon();
+            until_watched(&pool, CONTEXT, &calling);
             let early = calling.is_finished();
             pool.context_stays(CONTEXT);
             pool.driver().hold(CONTEXT, Stream(10), false);
@@ -163,7 +172,7 @@ fn who_frees_beside_a_call_that_ends_the_context_waits_for_nothing_more() {
     pool.context_leaves(CONTEXT);
     std::thread::scope(|scope| {
         let frees = scope.spawn(|| pool.synchronize_own(CONTEXT, false));
-        soon();
+        until_watched(&pool, CONTEXT, &frees);
         pool.driver().end_context(CONTEXT);
         pool.context_ends(CONTEXT);
         assert_eq!(frees.join().unwrap(), Ok(Release::Complete));
@@ -219,7 +228,7 @@ fn what_was_asked_for_in_a_context_that_ends_is_not_noted_of_the_next_one() {
     pool.context_leaves(first.context);
     std::thread::scope(|scope| {
         let served = scope.spawn(|| pool.alloc(&asked));
-        soon();
+        until_watched(&pool, first.context, &served);
         pool.driver().end_context(first.context);
         pool.context_ends(first.context);
         let destroyed = Refusal::Driver(Code::CONTEXT_IS_DESTROYED);

@@ -4,6 +4,8 @@ use super::tests::{key, on, pool};
 use super::*;
 use crate::driver::{Stream, model::Model};
 use crate::units::MIB;
+use crate::waiting::sleeps;
+use rustix::thread::gettid;
 use std::time::Duration;
 
 const WAIT: Duration = Duration::from_millis(3);
@@ -69,14 +71,18 @@ fn a_free_that_waits_for_the_driver_is_one() {
     // Somebody builds for a while: the trim behind this free has to wait.
     let builder = pool.growth.lock().unwrap();
     std::thread::scope(|scope| {
-        let freed = scope.spawn(|| pool.free(at, Release::Stream(key(10))).unwrap());
-        std::thread::sleep(WAIT);
-        while pool.stats().live_bytes > 0 {
+        let (told, hears) = std::sync::mpsc::channel();
+        let pool = &pool;
+        scope.spawn(move || {
+            told.send(gettid()).unwrap();
+            pool.free(at, Release::Stream(key(10))).unwrap();
+        });
+        let frees = hears.recv().unwrap();
+        while pool.stats().live_bytes > 0 || !sleeps(frees) {
             std::thread::yield_now();
         }
         std::thread::sleep(WAIT);
         drop(builder);
-        freed.join().unwrap();
     });
     assert_eq!(pool.stats().stalls, before.stalls + 1);
     assert!(pool.stats().stall_ns >= before.stall_ns + 1_000_000);
