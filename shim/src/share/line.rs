@@ -16,7 +16,7 @@ use memcuda_core::waiting::Waiting;
 use super::epoch::Epoch;
 use super::leases::Leases;
 use super::who::{self, Heard};
-use super::{Error, start};
+use super::{Error, first, start};
 use crate::engine::Engine;
 use crate::engine::worker;
 use crate::process::inherited::Inherited;
@@ -272,7 +272,7 @@ impl Line {
                 }
                 Err(error) => {
                     self.hang_up();
-                    if began.elapsed() > MOMENT {
+                    if first::hangs(&error, began) {
                         self.rest();
                         return Err(Error::Gone(error.to_string()));
                     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use memcuda_core::share::protocol::{Reply, Request};
+use memcuda_core::share::protocol::{Generation, Reply, Request};
 
 use crate::actor::Place;
 use crate::fickle;
@@ -133,6 +133,36 @@ fn who_came_to_keepers_that_went_away_comes_to_the_next_one() {
     });
     let at = actor.filled(2 * MIB, 1);
     assert_ne!(actor.handle(&at), "0".repeat(128));
+}
+
+/// The connection of a program with names is begun before anybody asks; the first who does
+/// waits for the keeper's word, or asks for a name with it.
+#[test]
+fn who_waited_for_a_keeper_that_went_away_comes_to_the_next_one() {
+    const NAMED: u64 = 4 * MIB;
+    for is_named in [false, true] {
+        let place = Place::empty();
+        let mut gone = 0;
+        let rules = [("MEMCUDA_NAMES", "size=4MiB,name=a")];
+        let mut actor = fickle::start_with(&place, &rules, move |request| match request {
+            Request::Introduce { .. } if gone == 0 => {
+                gone += 1;
+                (0..8).for_each(|_| busy());
+                None
+            }
+            Request::Open { .. } => Some(Reply::Make {
+                generation: Generation([7; 16]),
+            }),
+            _ => Some(Reply::Done),
+        });
+        let at = actor.filled(if is_named { NAMED } else { 2 * MIB }, 1);
+        if !is_named {
+            assert_ne!(actor.handle(&at), "0".repeat(128));
+        }
+        let log = actor.end();
+        assert!(!log.contains("the keeper went away"), "{log}");
+        assert_eq!(log.contains("a is 4194304 bytes"), is_named, "{log}");
+    }
 }
 
 /// It may not have heard it. What was heard is claimed no more.

@@ -77,6 +77,15 @@ fn serve(
 /// A process with such a keeper.
 pub fn start(
     place: &Place,
+    answer: impl FnMut(&Request) -> Option<Reply> + Send + 'static,
+) -> Actor {
+    start_with(place, &[], answer)
+}
+
+/// The same of a process with these settings.
+pub fn start_with(
+    place: &Place,
+    settings: &[(&str, &str)],
     mut answer: impl FnMut(&Request) -> Option<Reply> + Send + 'static,
 ) -> Actor {
     let path = place.path("fickle.sock");
@@ -88,5 +97,6 @@ pub fn start(
             let _ = serve(&accept(&listener), &epoch, &mut answer);
         }
     });
-    place.actor_with(&[("MEMCUDA_KEEPER", path.to_str().unwrap())])
+    let keeper = ("MEMCUDA_KEEPER", path.to_str().unwrap());
+    place.actor_with(&[settings, &[keeper]].concat())
 }
