@@ -306,7 +306,7 @@ fn a_holder_that_is_killed_is_noticed_soon() {
     });
     // The bench measures it; a busy machine may take longer, now and then much longer.
     times.sort_unstable();
-    assert!(times[2] < Duration::from_secs(3), "{times:?}");
+    assert!(times[2] < Duration::from_secs(5), "{times:?}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use memcuda::share::client::Client;
 use memcuda::share::protocol::{Persist, Reply, Request};
 use rustix::process::Signal;
 
@@ -58,7 +59,7 @@ impl User {
     }
 
     fn log_out(&self) {
-        fs::remove_dir_all(self.runtime()).unwrap();
+        take_away(&self.runtime());
     }
 
     fn keeper(&self, arguments: &[&str]) -> Output {
@@ -106,7 +107,20 @@ impl Drop for User {
     }
 }
 
-fn pid(client: &mut memcuda::share::client::Client) -> u32 {
+/// Takes a directory away, all of it at once: a keeper that looks meanwhile finds no half of it,
+/// in which it would be again.
+fn take_away(directory: &Path) {
+    let away = directory.with_extension("away");
+    fs::rename(directory, &away).unwrap();
+    fs::remove_dir_all(away).unwrap();
+}
+
+/// A client of a keeper that comes there.
+fn awaited(socket: &Path) -> Client {
+    wait_for("the keeper at its user's place", || connect(socket, &[])).0
+}
+
+fn pid(client: &mut Client) -> u32 {
     match client.call(Request::Status, &[]).unwrap().0 {
         Reply::Status(status) => status.pid,
         reply => panic!("{reply:?}"),
@@ -122,17 +136,18 @@ fn after_a_logout_the_keeper_is_where_clients_look() {
     let first = user.start(&user.runtime().join("memcuda/keeper.sock"));
     user.log_out();
     let socket = user.temporary("").join("keeper.sock");
-    until("the keeper at its user's other place", || socket.exists());
-    has(&mut client(&socket), "kept", b"kept");
-    assert_eq!(pid(&mut client(&socket)), first);
+    let mut client = awaited(&socket);
+    has(&mut client, "kept", b"kept");
+    assert_eq!(pid(&mut client), first);
     user.has_only(&socket);
     // Who comes after it knows where it went.
     signal(first, Signal::KILL);
+    until("the end of the first", || !is_alive(first));
     let successor = wait_for("its successor", || {
         let (mut client, _) = connect(&socket, &[])?;
         Some(pid(&mut client)).filter(|&pid| pid != first)
     });
-    has(&mut client(&socket), "kept", b"kept");
+    has(&mut awaited(&socket), "kept", b"kept");
     // As who comes with the next session does.
     user.log_in();
     user.has_only(&socket);
@@ -155,10 +170,9 @@ fn one_whose_place_in_tmp_is_somebody_elses_is_beside_it() {
     // Where that one goes, and all of them are gone.
     fs::remove_dir(user.temporary("")).unwrap();
     user.has_only(&socket);
-    fs::remove_dir_all(user.temporary(".1")).unwrap();
+    take_away(&user.temporary(".1"));
     let socket = user.temporary("").join("keeper.sock");
-    until("the keeper at its user's first place", || socket.exists());
-    has(&mut client(&socket), "kept", b"kept");
+    has(&mut awaited(&socket), "kept", b"kept");
     user.has_only(&socket);
 }
 
@@ -187,7 +201,7 @@ fn a_place_that_was_taken_away_is_taken_again() {
     make(&mut client, "kept", b"kept").unwrap();
     persist(&mut client, "kept", Persist::Yes);
     let (socket, pid) = (keeper.socket(), keeper.status().pid);
-    let take_away = || std::fs::remove_dir_all(socket.parent().unwrap()).unwrap();
+    let take_away = || take_away(socket.parent().unwrap());
     take_away();
     // By itself, and soon.
     has(&mut keeper.client(), "kept", b"kept");

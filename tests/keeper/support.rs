@@ -18,7 +18,7 @@ use memcuda::share::protocol::{Generation, Lease, Reply, Request, Status};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-pub use processes::{has_number, is_alive, is_stopped, processor_time};
+pub use processes::{has_number, is_alive, is_asleep, is_stopped, processor_time};
 pub use waiting::{LONG, until, wait_for};
 
 /// A keeper; ended with everything when it goes out of scope.

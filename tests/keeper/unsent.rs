@@ -164,8 +164,8 @@ fn a_standby_that_has_no_descriptor_to_spare_starts_a_keeper_once_it_has() {
     persist(&mut client, "kept", Persist::Yes);
     let status = keeper.status();
     let standby = Pid::from_raw(status.standby as i32);
-    // It has taken up what it was sent by then, for which it needs descriptors.
-    std::thread::sleep(Duration::from_millis(500));
+    // It needs descriptors to take up what it was sent, and sleeps once it has.
+    until("the standby sleeps", || is_asleep(status.standby));
     let few = Rlimit {
         current: Some(3),
         ..getrlimit(Resource::Nofile)

@@ -21,6 +21,11 @@ pub fn has_number(pid: u32) -> bool {
     !stat(pid).is_empty()
 }
 
+/// Does its first thread sleep? One that has something to do does not, or will not in a moment.
+pub fn is_asleep(pid: u32) -> bool {
+    stat(pid).first().is_some_and(|state| state == "S")
+}
+
 /// Has it stopped, with all its threads? The first one to hear of the signal tells the
 /// others, which go on until then.
 pub fn is_stopped(pid: u32) -> bool {

@@ -100,8 +100,7 @@ fn a_keeper_has_more_open_files_than_the_program_that_starts_it_where_it_may() {
     } else {
         "300"
     };
-    until("the keeper has a standby", || keepers.pids().len() == 2);
-    for pid in keepers.pids() {
+    for pid in keepers.settled() {
         let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
         let files = limits.lines().find(|line| line.contains("open files"));
         assert_eq!(files.unwrap().split_whitespace().nth(4), Some(most));
@@ -215,7 +214,8 @@ fn a_keeper_that_starts_under_doctor_has_the_settings_of_any_other() {
             support::run(&mut job);
             !keepers.pids().is_empty()
         });
-        let settings = fs::read(format!("/proc/{}/environ", keepers.pids()[0])).unwrap();
+        let first = keepers.settled()[0];
+        let settings = fs::read(format!("/proc/{first}/environ")).unwrap();
         let settings = String::from_utf8(settings).unwrap();
         let mut settings: Vec<_> = settings.split('\0').map(str::to_owned).collect();
         settings.sort();
@@ -333,11 +333,7 @@ fn starts_a_keeper(libraries: &str, commands: &str, crowd: usize) {
     assert!(importer.has(&here, 4 * MIB, 1));
     assert_eq!(exporter.say("reap"), "0 -1", "it has no child");
 
-    until("the keeper is settled", || {
-        let pids = keepers.pids();
-        pids.len() == 2 && pids.iter().all(|pid| !has_pipe(*pid))
-    });
-    for pid in keepers.pids() {
+    for pid in keepers.settled() {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
         let environment = String::from_utf8_lossy(&environment).into_owned();
         assert!(!environment.contains("LD_PRELOAD"), "{environment}");
@@ -376,6 +372,17 @@ impl Started {
             name.trim() == "memcuda" && windows.any(|window| window == self.0.as_bytes())
         });
         keepers.collect()
+    }
+
+    /// The keeper and its standby, once nobody else of those who started them is there.
+    fn settled(&self) -> [i32; 2] {
+        let mut settled = None;
+        until("the keeper is settled", || {
+            let two = <[i32; 2]>::try_from(self.pids()).ok();
+            settled = two.filter(|pids| !pids.iter().any(|pid| has_pipe(*pid)));
+            settled.is_some()
+        });
+        settled.unwrap()
     }
 }
 

@@ -208,7 +208,7 @@ fn who_has_waited_for_a_keeper_that_is_stopped_does_not_wait_again_at_once() {
     assert_eq!(actor.code("show w"), UNAVAILABLE);
     let waited = began.elapsed();
     signal(keeper, libc::SIGCONT);
-    assert!(waited < Duration::from_secs(2), "{waited:?}");
+    assert!(waited < memcuda_core::share::client::PATIENCE, "{waited:?}");
     until("it is asked again", || actor.code("show w") != UNAVAILABLE);
     assert_eq!(actor.references("w"), 1);
     actor.end();

@@ -166,7 +166,7 @@ fn who_waits_for_a_deleted_name_is_told() {
 /// Who waits has its own time, which is shorter than a keeper that hangs is waited for.
 #[test]
 fn a_wait_is_no_longer_where_the_keeper_hangs() {
-    const MOST: Duration = Duration::from_secs(3);
+    const MOST: Duration = memcuda_core::share::client::PATIENCE;
     let (place, [mut writer, mut reader], [w, r, ..]) = two();
     let (mut late, mut looks) = (place.actor(), place.actor());
     let (l, _) = late.opened("open w flags=1");
