@@ -16,8 +16,8 @@ use crate::files::{Keeper, Place, put};
 use crate::redis_server::Redis;
 use crate::rights::give_documented;
 use crate::served::Served;
+use crate::until;
 use crate::waiting::LONG;
-use crate::{until, within};
 
 /// Makes a name in a served directory.
 fn make(directory: &Path, name: &str) {
@@ -53,16 +53,12 @@ fn outage(
     assert!(!log.contains("panicked"), "{log}");
     end(server);
     let begun = Instant::now();
-    within(Duration::from_secs(15), "published", || {
-        server.has("tensor:meanwhile")
-    });
+    until("published", || server.has("tensor:meanwhile"));
     println!(
         "{why}: published {} ms after it was over",
         begun.elapsed().as_millis()
     );
-    within(Duration::from_secs(15), "said", || {
-        served.log().contains("again")
-    });
+    until("said", || served.log().contains("again"));
 }
 
 #[test]
@@ -170,7 +166,7 @@ fn the_keeper_waits_for_no_server() {
     }
     println!("the longest of 200 names took {} ms", longest.as_millis());
     // Who waits for one does it for three seconds.
-    assert!(longest < Duration::from_secs(2));
+    assert!(longest < Duration::from_secs(3));
     // Nor does its end.
     let begun = Instant::now();
     keeper.stop();
@@ -240,10 +236,13 @@ fn a_queue_that_is_no_list_is_not_asked_all_the_time() {
         let calls: u64 = stats.lines().find_map(of).unwrap();
         calls
     };
-    let before = calls(&mut admin);
+    let (begun, before) = (Instant::now(), calls(&mut admin));
     std::thread::sleep(Duration::from_millis(300));
-    let asked = calls(&mut admin) - before;
-    assert!(asked < 100, "{asked} in 300 ms");
+    let (asked, time) = (calls(&mut admin) - before, begun.elapsed());
+    assert!(
+        u128::from(asked) < time.as_millis() / 3,
+        "{asked} in {time:?}"
+    );
     let log = served.log();
     assert!(log.contains("is no list but a string"), "{log}");
     assert_eq!(log.matches("WARN").count(), 1, "{log}");

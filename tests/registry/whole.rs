@@ -223,8 +223,8 @@ fn a_keeper_killed_under_load_answers_every_command_once() {
     let (mut pushed, begun) = (0_u64, Instant::now());
     for kill in 0..kills {
         let pid = keeper.status().pid;
-        let until = Instant::now() + Duration::from_millis(60 + kill * 7919 % 140);
-        while Instant::now() < until {
+        let moment = Instant::now() + Duration::from_millis(60 + kill * 7919 % 140);
+        while Instant::now() < moment {
             if pushed - ask::<u64>(&mut redis, &["LLEN", "answers"]) > 30 {
                 std::thread::sleep(Duration::from_millis(2));
                 continue;
@@ -243,9 +243,7 @@ fn a_keeper_killed_under_load_answers_every_command_once() {
             pushed += 1;
         }
         kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
-        within(Duration::from_secs(10), "started anew", || {
-            keeper.status().pid != pid
-        });
+        until("started anew", || keeper.status().pid != pid);
     }
     let queue = "tensor:cmd memcuda:taken:tensor:cmd memcuda:making:tensor:cmd";
     within(Duration::from_secs(60), "all answered", || {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 /// The most that anything is waited for, but where a test says otherwise.
-pub const LONG: Duration = Duration::from_secs(20);
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// Waits until something holds.
 #[track_caller]

@@ -29,7 +29,7 @@ static void *other(void *unused) {
 int main(void) {
     pthread_t thread;
     CUcontext context;
-    alarm(10);
+    alarm(60);
     OK(cuInit(0));
     *(void **)&create = dlsym(RTLD_DEFAULT, "memcuda_create");
     CHECK(create != NULL && sem_init(&at_moment, 0, 0) == 0);

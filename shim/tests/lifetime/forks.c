@@ -67,7 +67,7 @@ int main(int argc, char **argv) {
             unsigned long long value;
             void *runtimes = NULL;
             /* Whatever the other threads were doing in the parent. */
-            alarm(10);
+            alarm(60);
             if (has_a_file("memcuda-stats")) _exit(3);
             SAY(cuMemAlloc_v2(&at, 8 * MiB));
             SAY(cuMemAllocAsync(&at, 8 * MiB, NULL));

@@ -29,7 +29,7 @@ int main(void) {
         int status = -1;
         pid_t child = fork();
         if (child == 0) {
-            alarm(3);
+            alarm(10);
             _exit(dlopen("libutil.so.1", RTLD_NOW) == NULL);
         }
         CHECK(waitpid(child, &status, 0) == child);

@@ -41,7 +41,7 @@ static void ends_with(releases *release_first) {
 int main(void) {
     pthread_t thread;
     CUcontext again;
-    alarm(10);
+    alarm(60);
     OK(cuInit(0));
     CHECK(sem_init(&at_moment, 0, 0) == 0 && sem_init(&other_is_done, 0, 0) == 0);
     OK(cuDevicePrimaryCtxRetain(&primary, 0));

@@ -173,7 +173,7 @@ static void stay(CUcontext primary) {
 static void stop(CUcontext primary) {
     struct view v = view();
     CUdeviceptr at = 0;
-    alarm(20);
+    alarm(60);
     OK(cuCtxSetCurrent(v.context));
     SAY(cuMemAlloc_v2(&at, LARGE));
     OK(cuCtxSetCurrent(primary));

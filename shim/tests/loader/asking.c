@@ -8,7 +8,7 @@
 
 #ifdef PROGRAM
 int main(int argc, char **argv) {
-    alarm(10);
+    alarm(60);
     return argc != 2 || dlopen(argv[1], RTLD_NOW) == NULL;
 }
 #else

@@ -194,7 +194,7 @@ int main(int count, char **arguments) {
         char work[32];
         snprintf(work, sizeof work, "%p", (void *)in_the_loader);
         setenv("THREAD_WORK", work, 1);
-        alarm(20);
+        alarm(60);
         CHECK(dlopen(arguments[1], RTLD_NOW));
         return 0;
     }
