@@ -126,7 +126,11 @@ impl State {
         let (mut whole, mut passed_over) = (offer.whole.as_slice(), None);
         while missing > longest_start {
             // The sizes fall, so the last one that is too large is the smallest of those.
-            let (larger, others) = whole.split_at(whole.partition_point(|it| it.0 > missing));
+            let larger = match whole.first() {
+                Some(largest) if largest.0 > missing => whole.partition_point(|it| it.0 > missing),
+                _ => 0,
+            };
+            let (larger, others) = whole.split_at(larger);
             let smallest = larger.iter().rfind(|(_, id)| !self.has(plan, *id));
             passed_over = smallest.map(|(_, id)| *id).or(passed_over);
             let Some((&(bytes, id), smaller)) = others.split_first() else {

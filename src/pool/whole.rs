@@ -13,8 +13,8 @@ const MOST: usize = 4096;
 pub struct Whole {
     /// Their bytes and indexes, the largest first, as of the last question.
     order: Vec<(u64, ChunkId)>,
-    /// Room for the next one.
-    before: Vec<(u64, ChunkId)>,
+    /// Which chunks are in it, by index.
+    listed: Vec<bool>,
     /// Which have come or gone since, in no order; where these are too many, not all.
     changed: Vec<ChunkId>,
 }
@@ -29,36 +29,36 @@ impl Whole {
 
     /// Puts those in order that have changed.
     pub fn put_in_order(&mut self, rooms: &[Room]) {
-        let entry = |id: ChunkId| (rooms[id as usize].whole(), id);
-        let descending = |a: &(u64, ChunkId), b: &(u64, ChunkId)| b.cmp(a);
-        if self.changed.len() > MOST {
-            self.order.clear();
-            self.order.extend((0..rooms.len() as ChunkId).map(entry));
-            self.order.retain(|(bytes, _)| *bytes > 0);
-            self.order.sort_unstable_by(descending);
-        } else if !self.changed.is_empty() {
-            let is_new = |entry: &(u64, ChunkId)| {
-                let at = self.order.binary_search_by(|known| entry.cmp(known));
-                entry.0 > 0 && at.is_err()
-            };
-            let new = self.changed.iter().map(|id| entry(*id)).filter(is_new);
-            let mut new: Vec<_> = new.collect();
-            new.sort_unstable_by(descending);
-            new.dedup();
-            let mut new = new.into_iter().peekable();
-            self.before.clear();
-            for &known in &self.order {
-                if entry(known.1) == known {
-                    while let Some(larger) = new.next_if(|new| *new > known) {
-                        self.before.push(larger);
-                    }
-                    self.before.push(known);
-                }
-            }
-            self.before.extend(new);
-            std::mem::swap(&mut self.order, &mut self.before);
+        if self.changed.is_empty() {
+            return;
         }
-        self.changed.clear();
+        if self.changed.len() > MOST {
+            self.changed.clear();
+            self.changed.extend(0..rooms.len() as ChunkId);
+        }
+        let Self {
+            order,
+            listed,
+            changed,
+        } = self;
+        let entry = |id: ChunkId| (rooms[id as usize].whole(), id);
+        listed.resize(rooms.len(), false);
+        order.retain(|&known| {
+            let stays = entry(known.1) == known;
+            listed[known.1 as usize] = stays;
+            stays
+        });
+        let before = order.len();
+        for (bytes, id) in changed.drain(..).map(entry) {
+            if bytes > 0 && !std::mem::replace(&mut listed[id as usize], true) {
+                order.push((bytes, id));
+            }
+        }
+        if order.len() > before {
+            order[before..].sort_unstable_by(|a, b| b.cmp(a));
+            // Two that are in order: quick.
+            order.sort_by(|a, b| b.cmp(a));
+        }
     }
 
     /// All of them, since they were put in order.
