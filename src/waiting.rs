@@ -58,13 +58,8 @@ impl Waiting {
 /// Does a thread of this process sleep?
 #[cfg(test)]
 pub fn sleeps(thread: rustix::process::Pid) -> bool {
-    let task = format!("/proc/self/task/{thread}/stat");
-    let stat = std::fs::read_to_string(task).unwrap();
-    stat.rsplit(')')
-        .next()
-        .unwrap()
-        .trim_start()
-        .starts_with('S')
+    use crate::proc_stat::{STATE, field};
+    field(format_args!("self/task/{thread}"), STATE) == Some('S')
 }
 
 /// Sleeps so long.

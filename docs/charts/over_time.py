@@ -20,8 +20,8 @@ def memory(results, workload=None):
     recorded = timelines(results)
     if workload is None:
         known = summary.in_order(recorded, WORKLOADS)
-        order = lambda w: (len(recorded[w].keys() & set(FOUR)), len(recorded[w]), w == SHOWN)  # noqa: E731
-        workload = max(known, key=order, default=None)
+        rank = {w: (len(recorded[w].keys() & set(FOUR)), len(recorded[w]), w == SHOWN) for w in known}
+        workload = max(known, key=rank.get, default=None)
     if workload not in recorded:
         return None
     cells = recorded[workload]

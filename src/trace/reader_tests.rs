@@ -79,7 +79,7 @@ fn each_wrong_line_is_named() {
         ),
         ("t_us,op,id,stream\n", "line 1: no column \"bytes\""),
         (
-            "t_us,op,id,bytes,stream,x,bytes\n",
+            "t_us,op,id,bytes,stream,x,x,bytes\n",
             "line 1: column \"bytes\" is there twice",
         ),
         ("t_us,op,id,bytes,stream", "line 1: the line is cut off"),

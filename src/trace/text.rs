@@ -186,13 +186,14 @@ impl Columns {
                 names.len()
             ));
         }
-        let is_again = |(at, name): &(usize, &&str)| names[..*at].contains(name);
-        if let Some((_, name)) = names.iter().enumerate().find(is_again) {
-            return Err(format!("column {name:?} is there twice"));
-        }
-        let find = |name| names.iter().position(|n| *n == name);
+        let find = |name| match names.iter().position(|n| *n == name) {
+            Some(at) if names[at + 1..].contains(&name) => {
+                Err(format!("column {name:?} is there twice"))
+            }
+            at => Ok(at),
+        };
         let need = |name| {
-            find(name).ok_or_else(|| {
+            find(name)?.ok_or_else(|| {
                 format!(
                     "no column {name:?} in {}; needed: t_us,op,id,bytes,stream",
                     show(header)
@@ -205,10 +206,15 @@ impl Columns {
             id: need("id")?,
             bytes: need("bytes")?,
             stream: need("stream")?,
-            device: find("device"),
-            uses: find("uses"),
-            owner: find("owner"),
-            words: ["thread", "caller", "name", "stack"].map(find),
+            device: find("device")?,
+            uses: find("uses")?,
+            owner: find("owner")?,
+            words: [
+                find("thread")?,
+                find("caller")?,
+                find("name")?,
+                find("stack")?,
+            ],
             count: names.len(),
         })
     }

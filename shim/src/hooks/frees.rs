@@ -152,9 +152,7 @@ fn take_back(
         return real();
     };
     let other = current.filter(|current| *current != block.context);
-    if let Some(Err(code)) = other.map(|other| engine.driver.check(other))
-        && (code.is_sticky() || code == Code::CONTEXT_IS_DESTROYED)
-    {
+    if let Some(Err(code)) = other.map(|other| is_whole(engine, other)) {
         return code;
     }
     if block.context == Context::default() {
