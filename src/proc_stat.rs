@@ -27,6 +27,12 @@ pub fn field<T: FromStr>(process: impl Display, number: usize) -> Option<T> {
     fields.nth(number - 3)?.parse().ok()
 }
 
+/// Does a thread of this process sleep?
+#[cfg(test)]
+pub fn sleeps(thread: rustix::process::Pid) -> bool {
+    field(format_args!("self/task/{thread}"), STATE) == Some('S')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -55,13 +55,6 @@ impl Waiting {
     }
 }
 
-/// Does a thread of this process sleep?
-#[cfg(test)]
-pub fn sleeps(thread: rustix::process::Pid) -> bool {
-    use crate::proc_stat::{STATE, field};
-    field(format_args!("self/task/{thread}"), STATE) == Some('S')
-}
-
 /// Sleeps so long.
 pub fn nap(time: Duration) {
     let Ok(mut left) = Timespec::try_from(time) else {

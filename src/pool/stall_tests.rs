@@ -3,8 +3,8 @@
 use super::tests::{key, on, pool};
 use super::*;
 use crate::driver::{Stream, model::Model};
+use crate::proc_stat::sleeps;
 use crate::units::MIB;
-use crate::waiting::sleeps;
 use rustix::thread::gettid;
 use std::time::Duration;
 
