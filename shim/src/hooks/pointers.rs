@@ -62,7 +62,7 @@ crate::hooks! {
         let told = match (code, &asked) {
             (_, Whose::Foreign) => 0,
             (Code::SUCCESS, _) => count as usize,
-            (Code::INVALID_VALUE, Whose::Live(_)) if !attributes.is_null() && !values.is_null() => {
+            (Code::INVALID_VALUE, _) if !attributes.is_null() && !values.is_null() => {
                 // It has written what stands before the first that it refuses.
                 let is_told = |index: &usize| {
                     // SAFETY: both arrays are as long as said; one of each.

@@ -2,7 +2,7 @@
  * before that one. */
 #include "answers.h"
 
-enum { CONTEXT = 1, P2P_TOKENS = 5, START = 11, SIZE = 12, UNKNOWN = 999 };
+enum { CONTEXT = 1, HOST = 4, P2P_TOKENS = 5, START = 11, SIZE = 12, UNKNOWN = 999 };
 
 static void ask(const char *what, CUdeviceptr at, CUdeviceptr base, CUcontext context, int refused, int place) {
     unsigned long long size = 77, start = 77;
@@ -35,5 +35,10 @@ int main(void) {
             ask("pooled", pooled, pooled, NULL, refused, place);
         }
     OK(cuStreamSynchronize(NULL));
+    OK(cuMemFree_v2(plain));
+    CUdeviceptr host = 77;
+    unsigned long long nothing = 77;
+    int code = cuPointerGetAttributes(2, (int[]){HOST, UNKNOWN}, (void *[]){&host, &nothing}, plain);
+    printf("freed: %d host %s, refused %llu\n", code, host == plain ? "itself" : "another", nothing);
     return 0;
 }
