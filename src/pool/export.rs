@@ -81,10 +81,11 @@ impl<D: Driver> Pool<D> {
         drop(front);
         let (handles, offset) = state.below(&block);
         state.exports.all.entry(block.id).or_insert(None);
-        if !is_small(block.bytes) {
+        let below = state.blocks.get(&base);
+        let below = below.filter(|below| below.holder != Holder::Slab && !is_small(block.bytes));
+        if let Some(window) = below.map(|below| below.window) {
             let steps = block.bytes.div_ceil(HANDLE);
             state.exports.lengths.insert(steps, ());
-            let window = state.blocks[&base].window;
             let stitch = state.stitch_mut(window.stitch);
             stitch.known |= stitch.pieces.len() == handles.len();
         }

@@ -142,3 +142,35 @@ fn a_request_waits_for_what_others_have_freed_while_it_waited() {
         assert_eq!(waits.join().unwrap(), Ok(second));
     });
 }
+
+/// As with the driver's own, whose pages any allocation of up to 1 MiB shares.
+#[test]
+fn on_a_full_device_what_is_longer_than_small_has_a_hole_in_a_slab() {
+    let pool = Pool::new(Model::new(2 * MIB), 0, Settings::default()).unwrap();
+    let small: Vec<_> = (0..8)
+        .map(|_| pool.alloc(&on(10, MIB / 4)).unwrap())
+        .collect();
+    for at in &small[2..5] {
+        pool.free(*at, Release::Stream(key(10))).unwrap();
+    }
+    let short = Err(Code::OUT_OF_MEMORY.into());
+    assert_eq!(pool.alloc(&on(10, MIB)), short);
+    let long = 700 << 10;
+    for _ in 0..2 {
+        let at = pool.alloc(&on(10, long)).unwrap();
+        assert_eq!(at, small[2]);
+        let export = pool.export(at).unwrap();
+        assert_eq!((export.block.bytes, export.offset), (long, MIB / 2));
+        pool.export_ends(export.block.id);
+        assert_eq!(pool.alloc(&on(10, long)), short);
+        pool.free(at, Release::Stream(key(10))).unwrap();
+    }
+    // It is whole again for what is shorter, and the slab for what is longer.
+    for at in &small[2..5] {
+        assert_eq!(pool.alloc(&on(10, MIB / 4)), Ok(*at));
+    }
+    for at in small {
+        pool.free(at, Release::Stream(key(10))).unwrap();
+    }
+    pool.alloc(&on(10, 2 * MIB)).unwrap();
+}
