@@ -68,12 +68,16 @@ crate::hooks! {
         code
     }
 
-    /// `cuMemPoolTrimTo`: ours first, to what the driver may keep in all. Waits for no
+    /// `cuMemPoolTrimTo`: the driver's first, which refuses it where nothing can be unmapped (in
+    /// a function of the host); then ours, to what the driver may keep in all. Waits for no
     /// work, as the driver's does not, but until it can be known what is over.
     cuMemPoolTrimTo ["cuMemPoolTrimTo" since 11020] (
         pool: MemPool, keep: usize,
     ) |real, engine| {
-        if let Some(device) = standing_in(engine, pool)
+        // SAFETY: the program's own call, passed on.
+        let code = unsafe { real(pool, keep) };
+        if code == Code::SUCCESS
+            && let Some(device) = standing_in(engine, pool)
             && let Some(ours) = device.pool()
         {
             let (used, _) = ours.pooled();
@@ -88,8 +92,7 @@ crate::hooks! {
                 device.pitch.free_probe(&engine.calls, context);
             }
         }
-        // SAFETY: the program's own call, passed on.
-        unsafe { real(pool, keep) }
+        code
     }
 
     /// `cuDeviceSetMemPool`: stream-ordered memory comes from here only while

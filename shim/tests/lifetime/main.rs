@@ -174,6 +174,11 @@ fn a_list_that_is_refused_has_answers_up_to_there() {
 }
 
 #[test]
+fn what_a_function_of_the_host_may_not_give_back_is_not_lost() {
+    same(&program("host_function.c", &[]), "1");
+}
+
+#[test]
 fn what_was_in_a_view_of_a_context_is_the_contexts_when_it_is_gone() {
     same(&program("views.c", &[]), "1");
 }
