@@ -17,15 +17,24 @@ fn a_broken_context_gets_its_error_and_still_frees_and_stops_no_other() {
         let freed = pool.free(at, Release::Stream(key(10))).unwrap();
         assert_eq!(freed.error, Some(Code::ILLEGAL_ADDRESS));
     }
-    assert_eq!(
-        pool.alloc(&on(10, MIB)),
-        Err(Refusal::Driver(Code::ILLEGAL_ADDRESS))
-    );
+    for bytes in [MIB, 1 << 60, u64::MAX] {
+        let asked = pool.alloc(&on(10, bytes));
+        assert_eq!(
+            asked,
+            Err(Refusal::Driver(Code::ILLEGAL_ADDRESS)),
+            "{bytes}"
+        );
+    }
     let other = Request {
         context: Context(2),
         ..request(MIB, Order::Unknown)
     };
     assert!(pool.alloc(&other).is_ok());
+    let huge = Request {
+        bytes: u64::MAX,
+        ..other
+    };
+    assert_eq!(pool.alloc(&huge), Err(Code::OUT_OF_MEMORY.into()));
     assert!(pool.free(at, Release::Complete).is_ok());
 }
 

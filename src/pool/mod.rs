@@ -81,6 +81,9 @@ use timeline::Timeline;
 
 type StateGuard<'a> = MutexGuard<'a, State>;
 
+/// Bytes beyond which a request is none: sums of such lengths and of alignments are 64 bits.
+const MOST: u64 = 1 << 50;
+
 /// What a pool is told about its process.
 #[derive(Default)]
 pub struct Settings {
@@ -172,13 +175,13 @@ impl<D: Driver> Pool<D> {
     /// idle memory was considered and growth failed, with the sticky error of
     /// a broken context, and with `INVALID_VALUE` for 0 bytes.
     pub fn alloc(&self, request: &Request) -> std::result::Result<Address, Refusal> {
-        if request.bytes == 0 || request.bytes > 1 << 50 {
-            let code = if request.bytes == 0 {
-                Code::INVALID_VALUE
-            } else {
-                Code::OUT_OF_MEMORY
-            };
-            return Err(code.into());
+        if request.bytes == 0 {
+            return Err(Code::INVALID_VALUE.into());
+        }
+        if request.bytes > MOST {
+            // That its context is broken comes first, as with any other length.
+            (self.lock().streams.health).check(&self.driver, request.context)?;
+            return Err(Code::OUT_OF_MEMORY.into());
         }
         let padded;
         let request = match self.padding() {
