@@ -63,6 +63,17 @@ impl State {
         Some(at)
     }
 
+    /// The same of all blocks: where many still run, one whose uses are over lies behind them.
+    /// And what is longer than slabs are for has a hole in one sooner than nothing.
+    pub fn lend_any_small(
+        &mut self,
+        request: &Request,
+        stream: Option<StreamId>,
+    ) -> Option<Address> {
+        let fits = request.bytes <= slab::SLAB && request.align <= slab::GRANULE;
+        fits.then(|| self.lend_small(request, stream, usize::MAX))?
+    }
+
     /// The program has a block from now on that was at home in no front.
     fn hand_out(&mut self, at: Address, request: &Request, lent: Lent) {
         let home = Fronts::of(&request.order);

@@ -8,7 +8,7 @@ use super::reach::Reach;
 use super::request::{Effort, Lack, Order, Refusal, Request};
 use super::search::Usable;
 use super::serve::{Miss, is_small, need as need_of};
-use super::slab::{GRANULE, SLAB, TRIES};
+use super::slab::{SLAB, TRIES};
 use super::state::State;
 use super::streams::Use;
 use super::wait::Waited;
@@ -259,13 +259,7 @@ impl<D: Driver> Pool<D> {
         let (mut state, mut found) = self.find_window(state, need, request, reach);
         let has_none = found == Err(Code::OUT_OF_MEMORY.into());
         let has_no_slab = small && has_none;
-        let fits_slabs = need.bytes <= SLAB && request.align <= GRANULE;
-        if has_none
-            && fits_slabs
-            && let Some(at) = state.lend_small(request, stream, usize::MAX)
-        {
-            // Where many still run, a block whose uses are over lay behind them; and what is
-            // longer than what slabs are for has a hole in one sooner than nothing.
+        if has_none && let Some(at) = state.lend_any_small(request, stream) {
             return (state, Ok(at));
         }
         if has_no_slab || has_none && need.one_page {
