@@ -94,7 +94,7 @@ CASE(mappings_freed_by_the_wrong_call, SIM | SHARED) {
 }
 
 /* The pool's memory is no mapping of the program's. */
-CASE(mappings_calls_on_plain_memory, GPU) {
+CASE(mappings_calls_on_plain_memory, SIM) {
     CUdeviceptr at = allocate(8 * MiB);
     unsigned long long flags = 9;
     CUmemLocation here = {LOCATION_DEVICE, 0};

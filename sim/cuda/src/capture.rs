@@ -146,7 +146,8 @@ impl Sim {
         Ok(())
     }
 
-    fn active(&mut self, capture: u64) -> Result<&mut Capture, Code> {
+    /// A capture, where it has not failed.
+    pub fn active(&mut self, capture: u64) -> Result<&mut Capture, Code> {
         match self.captures.get_mut(&capture) {
             Some(capture) if !capture.invalidated => Ok(capture),
             _ => Err(Code::STREAM_CAPTURE_INVALIDATED),

@@ -300,9 +300,14 @@ api! { plain EXPORTS |sim|
         }
         // SAFETY: not null; the caller passes a whole structure.
         let device = sim.device(unsafe { location.read() }.id)?;
-        let (_, mapping) = holding(&sim.mappings, address, |m| m.bytes).ok_or(Code::INVALID_VALUE)?;
+        let mapping = holding(&sim.mappings, address, |m| m.bytes);
+        let access = match (mapping, sim.allocation_at(address)) {
+            (Some((_, mapping)), _) => mapping.access[device].into(),
+            (None, Some((_, it))) => sim.access_of(it, device).ok_or(Code::INVALID_VALUE)?,
+            (None, None) => return Err(Code::INVALID_VALUE),
+        };
         // SAFETY: the caller's pointer.
-        unsafe { must_put(out, u64::from(mapping.access[device])) }
+        unsafe { must_put(out, access) }
     }
     fn cuMemUnmap(base: u64, bytes: usize) {
         let whole = sim.whole_mappings(base, bytes as u64, Holes::Pass)?;

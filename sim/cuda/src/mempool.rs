@@ -31,6 +31,14 @@ impl Sim {
         }
     }
 
+    /// What `cuMemGetAccess` answers of memory that is no mapping of the program's: an H200 has an
+    /// answer for its own device (`mappings_calls_on_plain_memory`). Of managed memory nobody asked.
+    pub fn access_of(&self, allocation: &Allocation, device: usize) -> Option<u64> {
+        let reaches = allocation.device == device || self.pool_grants(allocation, device);
+        let is_known = matches!(allocation.source, Source::Plain | Source::Pool(_));
+        is_known.then_some(if reaches { 3 } else { 0 })
+    }
+
     fn alloc_ordered(
         &mut self,
         out: *mut u64,
@@ -51,7 +59,7 @@ impl Sim {
         }
         self.clock.charge(cost::POOL_ALLOC);
         if let Some(capture) = self.streams[&id].capture {
-            let graph = self.captures[&capture].graph;
+            let graph = self.active(capture)?.graph;
             let base = self.allocate(device, bytes, Source::Graph(graph), context)?;
             let kept = self.capture_work(capture, id, 0, &[], Effect::Take(base));
             kept.inspect_err(|_| self.discard(base))?;
