@@ -8,10 +8,10 @@
 
 use std::time::Instant;
 
-use memcuda_core::share::client::{Client, Dialled, Error as Broken, PATIENCE};
+use memcuda_core::share::client::{Client, Dialled, Error as Broken};
 use memcuda_core::share::protocol::{Reply, Request};
 
-use super::line::{Answer, MOMENT};
+use super::line::Answer;
 use super::who::{self, Heard};
 use super::{Error, keeper};
 use crate::engine::Engine;
@@ -42,7 +42,7 @@ pub fn ask(
     let (mut client, heard, answer) = match talked {
         Ok(talked) => talked,
         Err(Broken::Refused(code, why)) => return Some(Err(Error::Refused(code, why))),
-        Err(error) if !hangs(&error, began) => return None,
+        Err(error) if !who::hangs(&error, began) => return None,
         Err(error) => {
             // It hangs: who asks is kept by it once.
             line.rest_after(began);
@@ -93,14 +93,4 @@ fn talk(
         Err(error) => return Err(error),
     };
     Ok((client, heard, answer))
-}
-
-/// Does a keeper hang that has not welcomed this process since then? One that went away,
-/// however busy the host is, makes place for the next one.
-pub(super) fn hangs(error: &Broken, began: Instant) -> bool {
-    let most = match error {
-        Broken::Lost => PATIENCE,
-        _ => MOMENT,
-    };
-    began.elapsed() >= most
 }

@@ -16,7 +16,7 @@ use memcuda_core::waiting::Waiting;
 use super::epoch::Epoch;
 use super::leases::Leases;
 use super::who::{self, Heard};
-use super::{Error, first, start};
+use super::{Error, start};
 use crate::engine::Engine;
 use crate::engine::worker;
 use crate::process::inherited::Inherited;
@@ -32,7 +32,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 const REST: Duration = Duration::from_secs(5);
 /// So much earlier this library itself looks again: who is not seen has [`REST`] to come back.
 const EARLIER: Duration = Duration::from_secs(1);
-pub(super) const MOMENT: Duration = Duration::from_millis(100);
 
 /// An answer, with the descriptors beside it.
 pub type Answer = (Reply, Vec<OwnedFd>);
@@ -247,7 +246,7 @@ impl Line {
 
     /// Nobody answered. Where that took its time the program is not kept again.
     pub(super) fn rest_after(&mut self, began: Instant) {
-        if began.elapsed() > MOMENT {
+        if began.elapsed() > who::MOMENT {
             self.rest();
         }
     }
@@ -272,7 +271,7 @@ impl Line {
                 }
                 Err(error) => {
                     self.hang_up();
-                    if first::hangs(&error, began) {
+                    if who::hangs(&error, began) {
                         self.rest();
                         return Err(Error::Gone(error.to_string()));
                     }

@@ -1,10 +1,12 @@
 //! What a connection to the keeper begins with: where its socket is, whether
-//! that can be trusted, what this process is called, and the keeper's word.
+//! that can be trusted, what this process is called, the keeper's word, and how long
+//! that may take.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use memcuda_core::config::Keeper;
-use memcuda_core::share::client::Welcome;
+use memcuda_core::share::client::{Error as Broken, PATIENCE, Welcome};
 use memcuda_core::share::place;
 use memcuda_core::share::protocol::Generation;
 
@@ -12,6 +14,19 @@ use super::Error;
 use super::epoch::Epoch;
 use crate::engine::Engine;
 use crate::process::environment;
+
+/// Who answers sooner kept nobody waiting.
+pub const MOMENT: Duration = Duration::from_millis(100);
+
+/// Does a keeper hang that has not welcomed this process since then? One that went away,
+/// however busy the host is, makes place for the next one.
+pub fn hangs(error: &Broken, began: Instant) -> bool {
+    let most = match error {
+        Broken::Lost => PATIENCE,
+        _ => MOMENT,
+    };
+    began.elapsed() >= most
+}
 
 /// What the process is called: the name of its first thread, which that one can
 /// ask for without a file.

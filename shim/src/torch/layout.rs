@@ -26,6 +26,7 @@ pub const HEADER: usize = 2;
 pub const WORD: usize = size_of::<usize>();
 
 /// A method: its names in the releases that have it, and whether a release may lack it.
+#[derive(Clone, Copy)]
 struct Method {
     names: &'static [&'static str],
     optional: bool,
@@ -47,60 +48,39 @@ pub const BASE: usize = 10;
 pub const EMPTY: usize = 11;
 pub const STATS: usize = 12;
 
-static WATCHED: [Method; METHODS] = [
+static WATCHED: [Method; METHODS] = {
+    let mut all = [always(&[]); METHODS];
+    all[BEGIN] = always(&["19beginAllocateToPool", "25beginAllocateStreamToPool"]);
+    all[END] = always(&["17endAllocateToPool", "23endAllocateStreamToPool"]);
+    all[FOR_STREAM] = always(&["21raw_alloc_with_stream"]);
+    all[USE_ON_OOM] = sometimes(&["11setUseOnOOM"]);
+    all[ENABLE] = sometimes(&["6enable"]);
+    all[RAW] = sometimes(&["9raw_alloc"]);
+    all[ALLOCATE] = sometimes(on_x86_64(&["8allocate"]));
+    all[RECORD] = sometimes(&["12recordStreamERKNS_7DataPtrENS0_10CUDAStreamE"]);
+    all[FRACTION] = sometimes(&["17setMemoryFraction"]);
+    all[CREATE] = sometimes(&["18createOrIncrefPool"]);
+    all[BASE] = sometimes(&["17getBaseAllocation"]);
+    all[EMPTY] = sometimes(&["10emptyCacheE"]);
+    all[STATS] = sometimes(on_x86_64(&["14getDeviceStatsE"]));
+    all
+};
+
+/// A method that every release has.
+const fn always(names: &'static [&'static str]) -> Method {
     Method {
-        names: &["19beginAllocateToPool", "25beginAllocateStreamToPool"],
+        names,
         optional: false,
-    },
+    }
+}
+
+/// One that some lack.
+const fn sometimes(names: &'static [&'static str]) -> Method {
     Method {
-        names: &["17endAllocateToPool", "23endAllocateStreamToPool"],
-        optional: false,
-    },
-    Method {
-        names: &["21raw_alloc_with_stream"],
-        optional: false,
-    },
-    Method {
-        names: &["11setUseOnOOM"],
+        names,
         optional: true,
-    },
-    Method {
-        names: &["6enable"],
-        optional: true,
-    },
-    Method {
-        names: &["9raw_alloc"],
-        optional: true,
-    },
-    Method {
-        names: on_x86_64(&["8allocate"]),
-        optional: true,
-    },
-    Method {
-        names: &["12recordStreamERKNS_7DataPtrENS0_10CUDAStreamE"],
-        optional: true,
-    },
-    Method {
-        names: &["17setMemoryFraction"],
-        optional: true,
-    },
-    Method {
-        names: &["18createOrIncrefPool"],
-        optional: true,
-    },
-    Method {
-        names: &["17getBaseAllocation"],
-        optional: true,
-    },
-    Method {
-        names: &["10emptyCacheE"],
-        optional: true,
-    },
-    Method {
-        names: on_x86_64(&["14getDeviceStatsE"]),
-        optional: true,
-    },
-];
+    }
+}
 
 /// The names of a method that answers through a register of its own on all other machines, where
 /// nothing is to take its place.

@@ -24,21 +24,22 @@ use super::{base, first, limits, split, switch, tensors, withheld};
 const DEVICES: usize = 128;
 
 /// What takes the place of each method (`layout`).
-static WRAPPERS: [Forward; METHODS] = [
-    begin,
-    end,
-    allocate_for_stream,
-    use_on_oom,
-    enable,
-    raw_allocate,
-    allocate,
-    record_stream,
-    set_fraction,
-    create_pool,
-    base_allocation,
-    empty_cache,
-    device_stats,
-];
+static WRAPPERS: [Forward; METHODS] = {
+    let mut all: [Forward; METHODS] = [begin; METHODS];
+    all[END] = end;
+    all[FOR_STREAM] = allocate_for_stream;
+    all[USE_ON_OOM] = use_on_oom;
+    all[ENABLE] = enable;
+    all[RAW] = raw_allocate;
+    all[ALLOCATE] = allocate;
+    all[RECORD] = record_stream;
+    all[FRACTION] = set_fraction;
+    all[CREATE] = create_pool;
+    all[BASE] = base_allocation;
+    all[EMPTY] = empty_cache;
+    all[STATS] = device_stats;
+    all
+};
 
 /// Six integer registers and one for floating point reach the real method as they came; what torch
 /// passes in them (a device, a pool id, a pointer to a function object) stays opaque.
