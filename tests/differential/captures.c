@@ -22,6 +22,11 @@ int any_capturing(void) {
     return 0;
 }
 
+static int is_capturing(Lane lane) {
+    if (lane.stream == PER_THREAD) return own_capturing[lane.thread] == 1 + lane.context;
+    return stream_capturing(lane.stream);
+}
+
 static void begin(void) {
     int s = any_stream(), mode = mostly((int)pick(3), 9, 5), seldom = chance(70);
     /* Beside captures a broken context, one that ended and none are told otherwise. */
@@ -46,8 +51,8 @@ static void end(void) {
     int code = cuStreamEndCapture(streams[s].stream, &graph);
     if (s == PER_THREAD && is_own_capturing() && (!code || code == invalidated)) own_capturing[thread] = 0;
     /* What was made there is the graph's from now on. */
-    for (int i = 0; i < MEMORIES && !any_capturing(); i++)
-        if (memories[i].kind == CAPTURED) memories[i].alive = 0, memories[i].died = 0;
+    for (int i = 0; i < MEMORIES; i++)
+        if (memories[i].kind == CAPTURED && !is_capturing(memories[i].lane)) memories[i].alive = 0, memories[i].died = 0;
     say(" s%d=%d %s", s, code, graph ? "graph" : "none");
     if (code || !graph) return;
     say_code("nodes", cuGraphGetNodes(graph, NULL, &nodes));

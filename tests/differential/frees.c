@@ -76,7 +76,7 @@ static void map_wrongly(void) {
     CUmemAccessDesc access = {{1, (int)pick((uint64_t)devices)}, pick(3) == 0 ? 1 : 3};
     CUmemAllocationProp properties = {.type = 1, .location = {1, 0}};
     CUmemHandle handle = 0;
-    if (legal || !at || (m && m->kind == MAPPED)) return;
+    if (legal || small || !at || (m && m->kind == MAPPED)) return;
     if (whole_length) bytes = (bytes + page - 1) / page * page;
     if (whole_address) at = at / page * page;
     switch (way) {

@@ -8,7 +8,8 @@
  * real GPU would take; what is wrong are calls, not races.
  *
  * legal: no wrong calls. guarded: the library puts guards behind memory, which count as used.
- * small: the devices have little memory, and nothing is asked for that is held in larger pieces.
+ * small: the devices have little memory, and nothing of it is the driver's own, which cannot have what lies
+ * unused within a handle of the library's.
  */
 #define _GNU_SOURCE
 #include "calls.h"

@@ -164,8 +164,8 @@ static void alloc_from_pool(void) {
     if (!m || (any_capturing() && ended_is_current())) return;
     int may_be_named = pools[p].alive || (!legal && pools[p].died == births);
     if (!may_be_named) p = 0;
-    /* Of another device's pool the driver has a piece of its own. */
-    if (small && pools[p].device != device_of(lane_of(s).context)) return;
+    int is_drivers_own = p >= devices || pools[p].device != device_of(lane_of(s).context);
+    if (small && is_drivers_own) return;
     CUmemoryPool pool = none && !may_be_named ? NULL : pools[p].pool;
     say(" s%d%s p%d", s, mark(streams[s].alive), p);
     if (is_runtimes) code = cudaMallocFromPoolAsync((void **)&at, bytes, pool, streams[s].stream);
@@ -202,7 +202,7 @@ static void alloc_managed(void) {
     size_t bytes = any_size();
     CUdeviceptr at = UNTOUCHED;
     unsigned flags = legal ? 1 : (unsigned)pick(4);
-    if (!m) return;
+    if (!m || small) return;
     int code = cuMemAllocManaged(&at, bytes, flags);
     say(" flags %u", flags);
     born(m, "cuMemAllocManaged", code, at, bytes, MANAGED, LEGACY);
@@ -214,7 +214,7 @@ static void alloc_mapped(void) {
     int device = (int)pick((uint64_t)devices);
     CUdeviceptr at = 0;
     CUmemHandle handle = 0;
-    if (!m) return;
+    if (!m || small) return;
     CUmemAllocationProp properties = {.type = 1, .requestedHandleTypes = chance(30), .location = {1, device}};
     CUmemAccessDesc access = {{1, device}, 3};
     int created = cuMemCreate(&handle, bytes, &properties, 0), had = cuMemAddressReserve(&at, reserved, 0, 0, 0);

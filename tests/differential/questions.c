@@ -215,7 +215,7 @@ static void reached(void) {
 static void info(void) {
     size_t free = 77, total = 77;
     int code = chance(50) ? cuMemGetInfo_v2(&free, &total) : cudaMemGetInfo(&free, &total);
-    say(" info=%d %zu %s", code, total, free > total ? "more" : free == 77 ? "untouched" : "fits");
+    say(" info=%d %zu %s", code, small ? 0 : total, free > total ? "more" : free == 77 ? "untouched" : "fits");
 }
 
 static void ipc_get(void) {
