@@ -32,6 +32,8 @@ SETTINGS = [
     {"MEMCUDA_FREE": "sync"},
     {"MEMCUDA_FREE": "ordered"},
 ]
+# What the simulated GPU's driver may be: as any, most times.
+LACKS = [None, None, None, None, "vmm", "descriptors", "rdma,rdma-access", "tables", "green-streams", "own-memory"]
 # Those with which the library may hold more for an allocation than the driver: on a small device that tells.
 LARGER = {"MEMCUDA_POLICY": ("direct",), "MEMCUDA_CHUNK": ("64MiB",), "MEMCUDA_LIMIT": ("8GiB",)}
 # Where memory is short the library has so many MiB more: ends of handles, of allocations of each kind.
@@ -70,6 +72,9 @@ class Program:
         self.seed, self.calls, self.flags = seed, options.calls, list(options.flag)
         clock = chosen.choice(["off", "off", "virtual"])
         self.driver = {"MEMCUDA_SIM_DEVICES": chosen.choice("112"), "MEMCUDA_SIM_CLOCK": clock}
+        lacks = chosen.choice(LACKS)
+        if lacks:
+            self.driver["MEMCUDA_SIM_LACKS"] = lacks
         self.settings = chosen.choice([it for it in SETTINGS if not (options.small and is_larger(it))])
         if options.small:
             memory = chosen.choice([160, 256, 512])
