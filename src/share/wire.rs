@@ -168,6 +168,7 @@ pub fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Broken> {
 mod tests {
     use std::os::fd::AsFd;
 
+    use rustix::io::{FdFlags, fcntl_getfd};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::super::protocol::{Packet, Request};
@@ -194,6 +195,11 @@ mod tests {
         let (bytes, rights) = receive_bytes(&there, &mut room, false).unwrap();
         assert_eq!(understand::<Packet<Request>>(bytes).unwrap(), sent);
         assert_eq!(rights.len(), MOST_PARTS);
+        let is_kept = |it: &OwnedFd| fcntl_getfd(it).unwrap().contains(FdFlags::CLOEXEC);
+        assert!(
+            rights.iter().all(is_kept),
+            "a program that it starts has memory"
+        );
         let nothing = receive_bytes(&there, &mut room, true);
         assert_eq!(nothing.unwrap_err(), Broken::Later);
         drop((here, rights));

@@ -54,6 +54,7 @@ static void current(void) {
         say(" d%d set none=%d", d, cuDeviceSetMemPool(d, NULL));
         return;
     }
+    if (small) return;
     if (legal) d = pools[p].device;
     say_pool(p);
     say(" d%d set=%d", d, runtimes ? cudaDeviceSetMemPool(d, pools[p].pool) : cuDeviceSetMemPool(d, pools[p].pool));

@@ -234,6 +234,18 @@ mod tests {
     }
 
     #[test]
+    fn of_two_who_publish_at_once_the_later_version_stays() {
+        let page = page();
+        let [first, second] = [(); 2].map(|()| page.take_next().unwrap().number);
+        page.set_newest(second);
+        page.set_newest(first);
+        assert_eq!(
+            (page.newest(), page.take(second).err()),
+            (second, Some(second))
+        );
+    }
+
+    #[test]
     fn what_is_written_stays_announced_whoever_takes_back_below_it() {
         let page = page();
         let before = page.announce(By::Stream, 1);

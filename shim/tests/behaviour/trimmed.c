@@ -18,5 +18,17 @@ int main(void) {
     OK(cuMemPoolTrimTo(pool, 0));
     OK(cuSimPhysical(0, &left));
     CHECK(left == 0);
+    /* So much is kept in all, be it in use. */
+    CUdeviceptr used;
+    OK(cuMemAllocAsync(&used, 64 * MiB, stream));
+    OK(cuMemAllocAsync(&at, 64 * MiB, stream));
+    OK(cuMemFreeAsync(at, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemPoolTrimTo(pool, 96 * MiB));
+    OK(cuSimPhysical(0, &left));
+    CHECK(left == 128 * MiB || left == 96 * MiB);
+    OK(cuMemPoolTrimTo(pool, 64 * MiB));
+    OK(cuSimPhysical(0, &left));
+    CHECK(left == 64 * MiB);
     return 0;
 }

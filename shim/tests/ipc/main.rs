@@ -234,6 +234,25 @@ fn an_open_that_fails_keeps_nothing() {
     }
 }
 
+/// The first parts of an allocation over more handles than a packet has room for.
+#[test]
+fn of_what_is_exported_by_half_nothing_stays() {
+    let place = Place::with_keeper();
+    // Once is a process that has no descriptors to spare.
+    let twice = [200, 201].map(|call| format!("cuMemExportToShareableHandle@{call}=999"));
+    let faults = twice.join(",");
+    let settings = [("MEMCUDA_CHUNK", "2MiB"), ("MEMCUDA_SIM_FAIL", &faults)];
+    let mut exporter = place.actor_with(&settings);
+    let there = exporter.filled(600 * MIB, 1);
+    assert_ne!(exporter.code(&format!("get {there}")), 0);
+    let status = place.keeper.verb(&["keeper", "status", "--json"]).unwrap();
+    for none in [r#""exports":0,"#, r#""held_bytes":0,"#] {
+        assert!(status.contains(none), "{status}");
+    }
+    exporter.free(&there);
+    exporter.gets_again(&there, 600 * MIB);
+}
+
 #[test]
 fn what_cannot_be_exported_is_held_by_nobody() {
     let place = Place::with_keeper();
