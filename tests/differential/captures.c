@@ -31,7 +31,7 @@ static void begin(void) {
     int s = any_stream(), mode = mostly((int)pick(3), 9, 5), seldom = chance(70);
     /* Beside captures a broken context, one that ended and none are told otherwise. */
     if (broken || ended_is_current() || current_context() < 0) return;
-    if ((legal && s < FIXED) || (s == PER_THREAD && seldom)) return;
+    if ((legal && s < FIXED) || (s == PER_THREAD && (seldom || own_capturing[thread]))) return;
     int code = cuStreamBeginCapture_v2(streams[s].stream, mode);
     say(" s%d%s mode %d=%d", s, mark(streams[s].alive), mode, code);
     if (s == PER_THREAD && !code) own_capturing[thread] = 1 + current_context();

@@ -185,6 +185,24 @@ fn wrong_arguments_are_named() {
 }
 
 #[test]
+fn what_was_allocated_with_a_name_is_freed_once_and_a_handle_keeps_it() {
+    let place = Place::with_keeper();
+    let mut actor = place.actor();
+    actor.must("next other 1");
+    actor.malloc(100);
+    actor.must("next w 1");
+    let at = actor.malloc(100);
+    let handle = actor.must(&format!("find {at}"));
+    actor.set(&at, 4, 100);
+    actor.free(&at);
+    assert_eq!(actor.code(&format!("free {at}")), INVALID_VALUE);
+    assert_eq!(actor.must(&format!("address {handle}")), at);
+    assert_eq!(actor.get(&at), 4);
+    actor.close(&handle);
+    assert_eq!(actor.code("show w"), NOT_FOUND);
+}
+
+#[test]
 fn the_next_allocation_of_a_thread_has_the_name() {
     let place = Place::with_keeper();
     let (mut one, mut other) = (place.actor(), place.actor());

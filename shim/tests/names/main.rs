@@ -12,6 +12,7 @@ mod fickle;
 mod header;
 #[path = "../support/keeper.rs"]
 mod keeper;
+mod keepers;
 mod legacy;
 mod lives;
 mod makers;
