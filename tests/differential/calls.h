@@ -112,6 +112,7 @@ const char *mark(int alive);
 int context_index(CUcontext context); /* -1: none, 99: not known */
 int current_context(void);
 int ended_is_current(void);
+void look_at_primaries(void);
 int any_device(void);
 
 /* captures.c */

@@ -34,8 +34,8 @@ SETTINGS = [
 ]
 # What the simulated GPU's driver may be: as any, most times.
 LACKS = [None, None, None, None, "vmm", "descriptors", "rdma,rdma-access", "tables", "green-streams", "own-memory"]
-# Those with which the library may hold more for an allocation than the driver: on a small device that tells.
-LARGER = {"MEMCUDA_POLICY": ("direct",), "MEMCUDA_CHUNK": ("64MiB",), "MEMCUDA_LIMIT": ("8GiB",)}
+# On a small device: those with which the library may hold more for an allocation than the driver, or nothing is its own.
+TOO_SMALL = {"MEMCUDA_POLICY": ("direct", "track"), "MEMCUDA_CHUNK": ("64MiB",), "MEMCUDA_LIMIT": ("8GiB",)}
 # Where memory is short the library has so many MiB more: ends of handles, of allocations of each kind.
 SLACK = 8
 OUT_OF_MEMORY = re.compile(r"=2\b")
@@ -73,9 +73,11 @@ class Program:
         clock = chosen.choice(["off", "off", "virtual"])
         self.driver = {"MEMCUDA_SIM_DEVICES": chosen.choice("112"), "MEMCUDA_SIM_CLOCK": clock}
         lacks = chosen.choice(LACKS)
-        if lacks:
+        # Nothing is the library's own then, or it cannot hand memory on.
+        is_unfit = (options.small and lacks == "vmm") or ("ipc" in self.flags and lacks == "descriptors")
+        if lacks and not is_unfit:
             self.driver["MEMCUDA_SIM_LACKS"] = lacks
-        self.settings = chosen.choice([it for it in SETTINGS if not (options.small and is_larger(it))])
+        self.settings = chosen.choice([it for it in SETTINGS if not (options.small and is_too_small(it))])
         if options.small:
             memory = chosen.choice([160, 256, 512])
             self.driver["MEMCUDA_SIM_MEMORY"] = f"{memory}MiB"
@@ -158,8 +160,8 @@ class Difference:
         return None
 
 
-def is_larger(settings):
-    return any(value in LARGER.get(name, ()) for name, value in settings.items())
+def is_too_small(settings):
+    return any(value in TOO_SMALL.get(name, ()) for name, value in settings.items())
 
 
 def without_numbers(text):

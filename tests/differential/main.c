@@ -81,6 +81,7 @@ static void one_call(void) {
     printf("%ld t%d c%d %s", call, thread, current_context(), op->name);
     fflush(stdout);
     op->run();
+    look_at_primaries();
     for (int s = FIXED; s < STREAMS; s++)
         if (stream_capturing(s)) say(" s%d~%d", s, stream_capturing(s));
     if (!any_capturing()) memset(captured, 0, sizeof captured);

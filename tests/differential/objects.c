@@ -21,6 +21,16 @@ int ended_is_current(void) {
     return c >= CONTEXTS || (c >= 0 && !contexts[c].alive);
 }
 
+/* The runtime brings a primary context back that has ended. */
+void look_at_primaries(void) {
+    for (int d = 0; d < devices; d++) {
+        unsigned flags;
+        int active = 0;
+        cuDevicePrimaryCtxGetState(d, &flags, &active);
+        if (active) contexts[d].alive = 1;
+    }
+}
+
 int any_device(void) { return (int)pick((uint64_t)devices); }
 
 /* May this one be named? One that ended may, until something else can have its handle. */
@@ -39,9 +49,7 @@ static void set_current(void) {
 
 static void set_device(void) {
     int d = mostly(any_device(), chance(50) ? -1 : 7, 7);
-    int code = cudaSetDevice(d);
-    say(" cudaSetDevice(%d)=%d", d, code);
-    if (!code) contexts[d].alive = 1;
+    say(" cudaSetDevice(%d)=%d", d, cudaSetDevice(d));
 }
 
 static void push_pop(void) {
