@@ -8,14 +8,6 @@ static int is_in_graphs(const Memory *m) {
     return 0;
 }
 
-/* May memory be freed now, as a program would? Nobody knows whether it stays where the free of a
- * broken context answers its error; and without a context beside a capture it is not known who
- * is asked whether that forbids it. */
-static int may_be_freed(void) {
-    int has_context = current_context() >= 0 && !ended_is_current();
-    return !broken && (has_context || !any_capturing());
-}
-
 /* By the call of this number. */
 static int call_by(int way, CUdeviceptr at, int s) {
     CUstream stream = streams[s].stream;
@@ -36,7 +28,8 @@ static void release(void) {
     CUdeviceptr at = pointer(&m);
     int way = (int)pick(14), s = any_stream(), waits = way < 6, is_hosts = way >= 12;
     if (way == 9 && s == LEGACY) s = PER_THREAD;
-    if (!may_be_freed() || (!at && m)) return;
+    /* Nobody knows whether memory stays where the free of a broken context answers its error. */
+    if (broken || (!at && m)) return;
     int frees = m && m->alive && at == m->base;
     /* A guard is read for it, beside work on the memory. */
     if (guarded && m && m->alive && !frees) return;
@@ -53,7 +46,7 @@ static void release(void) {
 /* As it should be. */
 static void release_well(void) {
     Memory *m = live();
-    if (!m || !may_be_freed() || captured[index_of(m)] == m->born || !settle(m, THE_HOST)) return;
+    if (!m || broken || captured[index_of(m)] == m->born || !settle(m, THE_HOST)) return;
     int code;
     say(" m%d k%d", index_of(m), m->kind);
     if (m->kind != MAPPED) {

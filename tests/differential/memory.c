@@ -145,8 +145,7 @@ static void alloc_async(void) {
     size_t bytes = any_size();
     int s = any_stream(), way = (int)pick(6), code;
     CUdeviceptr at = UNTOUCHED;
-    /* What a capture forbids is not told there, where the library cannot ask for it. */
-    if (!m || (any_capturing() && ended_is_current())) return;
+    if (!m) return;
     if (way == 3 && s == LEGACY) s = PER_THREAD;
     CUstream stream = streams[s].stream;
     say(" s%d%s", s, mark(streams[s].alive));
@@ -161,7 +160,7 @@ static void alloc_from_pool(void) {
     size_t bytes = any_size();
     int s = any_stream(), p = (int)pick(POOLS), is_runtimes = chance(50), none = mostly(0, 1, 8), code;
     CUdeviceptr at = UNTOUCHED;
-    if (!m || (any_capturing() && ended_is_current())) return;
+    if (!m) return;
     int may_be_named = pools[p].alive || (!legal && pools[p].died == births);
     if (!may_be_named) p = 0;
     int is_drivers_own = p >= devices || pools[p].device != device_of(lane_of(s).context);

@@ -202,20 +202,20 @@ impl Calls {
     /// What the driver answers this thread now to a call that a capture forbids,
     /// as it forbids an allocation and a free; the capture is lost then. It is
     /// asked by a query of a stream made for it, in the current context: that changes
-    /// nothing else.
-    pub fn refusal_of_captures(&self) -> Option<Code> {
+    /// nothing else. The error is that no stream can be made there.
+    pub fn refusal_of_captures(&self) -> Result<Option<Code>, Code> {
         const NON_BLOCKING: u32 = 1;
         if self.is_relaxed() {
-            return None;
+            return Ok(None);
         }
         let mut stream = Stream::default();
         // SAFETY: the pointer is valid for the call, and the stream is nobody
         // else's.
         unsafe {
-            (self.stream_create)(&mut stream, NON_BLOCKING).ok().ok()?;
+            (self.stream_create)(&mut stream, NON_BLOCKING).ok()?;
             let code = (self.stream_query)(stream);
             (self.stream_destroy)(stream);
-            (code == Code::STREAM_CAPTURE_UNSUPPORTED).then_some(code)
+            Ok((code == Code::STREAM_CAPTURE_UNSUPPORTED).then_some(code))
         }
     }
 

@@ -42,19 +42,20 @@ impl Captures {
     }
 
     /// What an allocation or a free must answer because a capture forbids them
-    /// to the calling thread. Where that has no context the driver is asked in theirs.
-    pub fn refusal(&self, calls: &Calls, theirs: impl FnOnce() -> Option<Context>) -> Option<Code> {
+    /// to the calling thread. Where that has no context, or one that has ended, the driver is
+    /// asked in that of a capture.
+    pub fn refusal(&self, calls: &Calls) -> Option<Code> {
         if !self.any() {
             return None;
         }
         let _held = cancel::hold();
-        match calls.current() {
-            Err(Code::INVALID_CONTEXT) => {
-                let asked = calls.within(theirs()?, || calls.refusal_of_captures());
-                asked.ok().flatten()
-            }
-            _ => calls.refusal_of_captures(),
-        }
+        let asked = calls.refusal_of_captures();
+        let asked = asked.or_else(|code| {
+            let first = lock(&self.origins).first().copied();
+            let (_, context) = first.ok_or(code)?;
+            calls.within(context, || calls.refusal_of_captures())?
+        });
+        asked.ok().flatten()
     }
 
     /// Begins a capture of this stream by `real`, while no pool does anything

@@ -117,7 +117,7 @@ fn allocate(
         Ok(None) => return drivers_own(engine, stream, bytes, from, real),
         Err(code) => return code,
     };
-    if let Some(code) = engine.captures.refusal(&engine.calls, || Some(context)) {
+    if let Some(code) = engine.captures.refusal(&engine.calls) {
         return code;
     }
     let bytes = bytes as u64;
@@ -275,8 +275,7 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl FnOnce() -
     if let Some(code) = unknown {
         return code;
     }
-    let its = || Some(engine.of_stream(stream).ok()?.0);
-    if let Some(code) = engine.captures.refusal(&engine.calls, its) {
+    if let Some(code) = engine.captures.refusal(&engine.calls) {
         return code;
     }
     planted_panic("cuMemFreeAsync: found");

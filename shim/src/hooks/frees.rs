@@ -89,8 +89,7 @@ pub fn free_named(engine: &Engine, address: Address) -> Option<Code> {
         return None;
     }
     let _held = cancel::hold();
-    let its = || Some(table::at(address)?.spot.context);
-    match engine.captures.refusal(&engine.calls, its) {
+    match engine.captures.refusal(&engine.calls) {
         Some(code) => Some(code),
         None => lifetime::free(engine, address),
     }
@@ -142,8 +141,7 @@ fn take_back(
         Err(Code::INVALID_CONTEXT) => None,
         Err(code) => return code,
     };
-    let its = || Some(pool.find(address)?.context);
-    if let Some(code) = engine.captures.refusal(&engine.calls, its) {
+    if let Some(code) = engine.captures.refusal(&engine.calls) {
         return code;
     }
     let lent = |block: &BlockInfo| block.base == address;

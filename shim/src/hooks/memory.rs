@@ -113,7 +113,7 @@ fn lend_named(engine: &Engine, bytes: u64, tag: &tags::Tag) -> Option<Result<Add
     // Where there is none, the driver says so.
     let (context, device) = engine.current().ok()?;
     torch::asks_for(tag, device.ordinal);
-    if let Some(code) = engine.captures.refusal(&engine.calls, || Some(context)) {
+    if let Some(code) = engine.captures.refusal(&engine.calls) {
         return Some(Err(code));
     }
     let place = Place::current(context, device);
@@ -132,7 +132,7 @@ fn lend(
     // Where there is none, the driver says so.
     let (context, device) = engine.current().ok()?;
     torch::asks_for(tag, device.ordinal);
-    if let Some(code) = engine.captures.refusal(&engine.calls, || Some(context)) {
+    if let Some(code) = engine.captures.refusal(&engine.calls) {
         return Some(Err(code));
     }
     if !device.could_hold(bytes)

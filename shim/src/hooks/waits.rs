@@ -85,7 +85,7 @@ fn as_by_free(engine: &Engine, stream: Stream) -> Option<Code> {
         },
     };
     let pages = engine.pages().next()?;
-    let refused = engine.captures.refusal(&engine.calls, || context);
+    let refused = engine.captures.refusal(&engine.calls);
     let waited = match (refused, context) {
         (Some(code), _) => Err(code),
         (None, Some(context)) => {

@@ -174,6 +174,11 @@ fn a_list_that_is_refused_has_answers_up_to_there() {
 }
 
 #[test]
+fn what_a_capture_forbids_is_told_whatever_context_is_current() {
+    same(&program("ended_current.c", &[]), "1");
+}
+
+#[test]
 fn what_a_function_of_the_host_may_not_give_back_is_not_lost() {
     same(&program("host_function.c", &[]), "1");
 }
