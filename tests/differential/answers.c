@@ -46,3 +46,12 @@ void say_address(const char *name, CUdeviceptr at) {
     }
     say(" %s:?", name);
 }
+
+void say_memory_pool(CUmemoryPool pool) {
+    for (int i = 0; i < POOLS; i++)
+        if (pools[i].alive && pools[i].pool == pool) {
+            say(" p%d", i);
+            return;
+        }
+    say(pool ? " ?" : " none");
+}

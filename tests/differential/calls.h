@@ -37,6 +37,9 @@ MORE_OF_RUNTIME(DECLARE)
 /* The simulated GPU's alone: a kernel that faults. */
 extern int (*crash)(void *);
 
+/* What an address holds that no call has written. */
+#define UNTOUCHED ((CUdeviceptr)0x5a5a)
+
 /* How many there are of each; the first streams are the default ones by their handles. */
 enum { MEMORIES = 20, STREAMS = 9, FIXED = 3, CONTEXTS = 6, EVENTS = 5, POOLS = 6, GRAPHS = 4, ARRAYS = 3, HOSTS = 5 };
 enum { IPCS = 4, THREADS = 3 };
@@ -104,6 +107,7 @@ int mostly(int right, int wrong, int of_hundred);
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void say_code(const char *call, int code);
 void say_address(const char *name, CUdeviceptr at);
+void say_memory_pool(CUmemoryPool pool);
 const char *answer(void); /* all that was said since */
 /* A mark behind what is dead. */
 const char *mark(int alive);

@@ -1,9 +1,6 @@
 /* What asks for memory, in every way, rightly and wrongly; and addresses to ask about. */
 #include "calls.h"
 
-/* What an address holds that no call has written. */
-#define UNTOUCHED ((CUdeviceptr)0x5a5a)
-
 size_t any_size(void) {
     static const size_t right[] = {1, 511, 512, 513, 1000, 4096, 65536, 65537, 262144, 262145, 1 << 20, (1 << 20) + 512,
         (2 << 20) - 1, 2 << 20, (2 << 20) + 1, (3 << 20) + 1000, 5 << 20, 20 << 20, (34 << 20) + 100, 64 << 20};

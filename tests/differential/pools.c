@@ -32,22 +32,13 @@ static void end(void) {
     if (!code && !none && pools[p].alive) pools[p].alive = 0, pools[p].died = births;
 }
 
-static void say_name(CUmemoryPool pool) {
-    for (int i = 0; i < POOLS; i++)
-        if (pools[i].alive && pools[i].pool == pool) {
-            say(" p%d", i);
-            return;
-        }
-    say(pool ? " ?" : " 0");
-}
-
 static void current(void) {
     int d = mostly(any_device(), 9, 5), p = some_pool(), way = (int)pick(10), runtimes = chance(50);
     CUmemoryPool found = NULL;
     if (way < 5) {
         int code = runtimes ? cudaDeviceGetMemPool((void **)&found, d) : cuDeviceGetMemPool(&found, d);
         say(" d%d is=%d", d, code);
-        say_name(found);
+        say_memory_pool(found);
         return;
     }
     if (way == 5 && !legal) {

@@ -5,16 +5,6 @@
 #include <unistd.h>
 
 enum { UNWRITTEN = 0xee };
-#define UNTOUCHED ((CUdeviceptr)0x5a5a)
-
-static void say_pool(CUmemoryPool pool) {
-    for (int i = 0; i < POOLS; i++)
-        if (pools[i].alive && pools[i].pool == pool) {
-            say(" p%d", i);
-            return;
-        }
-    say(pool ? " ?" : " none");
-}
 
 /* The identity of an allocation: it stays, and no other one has it. */
 static void say_id(unsigned long long id, Memory *m) {
@@ -40,7 +30,7 @@ static void say_attribute(int attribute, const unsigned char *bytes, Memory *m) 
     case POINTER_HOST_POINTER: say_address("host", whole); break;
     case POINTER_MAPPING_BASE: case POINTER_MAPPING_SIZE:
     case POINTER_P2P_TOKENS: case POINTER_MEMORY_BLOCK_ID: say(whole ? " some" : " none"); break;
-    case POINTER_MEMPOOL: say_pool((CUmemoryPool)whole); break;
+    case POINTER_MEMPOOL: say_memory_pool((CUmemoryPool)whole); break;
     case POINTER_BUFFER_ID: say_id(whole, m); break;
     case POINTER_SYNC_MEMOPS: if (!broken) say(" %d", bytes[0]); break;
     case POINTER_ACCESS_FLAGS: if (!broken) say(" %d", word); break;
