@@ -42,12 +42,19 @@ impl Captures {
     }
 
     /// What an allocation or a free must answer because a capture forbids them
-    /// to the calling thread. Where that has no context, or one that has ended, the driver is
-    /// asked in that of a capture.
+    /// to the calling thread.
+    #[inline]
     pub fn refusal(&self, calls: &Calls) -> Option<Code> {
-        if !self.any() {
-            return None;
+        match self.any() {
+            true => self.ask(calls),
+            false => None,
         }
+    }
+
+    /// The same of the driver. Where the thread has no context, or one that has ended, it is
+    /// asked in that of a capture.
+    #[cold]
+    fn ask(&self, calls: &Calls) -> Option<Code> {
         let _held = cancel::hold();
         let asked = calls.refusal_of_captures();
         let asked = asked.or_else(|code| {
