@@ -84,6 +84,8 @@ extern Ipc ipcs[IPCS];
 
 /* How the program was called. */
 extern uint64_t seed;
+/* Is "no stream" the thread's own default one, as for who is compiled so? Of every fifth program. */
+extern int own_default;
 extern int devices, with_ipc, legal, guarded, small;
 /* Which thread calls; whether a device was given access to another one's memory, or a kernel has crashed. */
 extern int thread, opened, broken;

@@ -9,7 +9,7 @@ static int is_own_capturing(void) {
 /* Its status; nobody asks that of the legacy stream. */
 int stream_capturing(int stream) {
     int status = 0;
-    if (stream == PER_THREAD) return is_own_capturing();
+    if (stream == PER_THREAD || (own_default && stream == LEGACY)) return is_own_capturing();
     if (stream < FIXED || !streams[stream].alive) return 0;
     return cuStreamIsCapturing(streams[stream].stream, &status) == 0 ? status : 0;
 }

@@ -34,7 +34,7 @@ Array arrays[ARRAYS];
 Host hosts[HOSTS];
 Ipc ipcs[IPCS];
 uint64_t seed;
-int devices = 1, with_ipc, legal, guarded, small, thread, opened, broken, own_capturing[THREADS];
+int own_default, devices = 1, with_ipc, legal, guarded, small, thread, opened, broken, own_capturing[THREADS];
 int (*crash)(void *);
 unsigned long births = 1, captured[MEMORIES];
 
@@ -131,6 +131,18 @@ static int is_listed(const char *list, long number) {
     return 0;
 }
 
+/* A function, in the form that takes the thread's own default stream where it is to be. */
+static void *find(void *library, const char *name) {
+    static const char *const endings[] = {"_ptsz", "_ptds"};
+    char whole[128];
+    for (int i = 0; i < 2 && own_default; i++) {
+        snprintf(whole, sizeof whole, "%s%s", name, endings[i]);
+        void *found = dlsym(library, whole);
+        if (found) return found;
+    }
+    return dlsym(library, name);
+}
+
 /* Says why it cannot begin; 3 without a driver or a runtime. */
 static int find_functions(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL), *runtime = dlopen("libcudart.so.13", RTLD_NOW);
@@ -138,11 +150,11 @@ static int find_functions(void) {
         fprintf(stderr, "differential: no libcuda.so.1 or no libcudart.so.13\n");
         return 3;
     }
-#define FIND(name, arguments) *(void **)&name = dlsym(driver, #name);
+#define FIND(name, arguments) *(void **)&name = find(driver, #name);
     DRIVER_FUNCTIONS(FIND)
     MORE_FUNCTIONS(FIND)
 #undef FIND
-#define FIND(name, arguments) *(void **)&name = dlsym(runtime, #name);
+#define FIND(name, arguments) *(void **)&name = find(runtime, #name);
     RUNTIME_FUNCTIONS(FIND)
     MORE_OF_RUNTIME(FIND)
 #undef FIND
@@ -155,6 +167,7 @@ static int begin(void) {
     cuDeviceGetCount(&devices);
     if (devices > 2) devices = 2;
     for (int s = 0; s < FIXED; s++) streams[s] = (Stream){(CUstream)(intptr_t)s, -1, 1, 0};
+    if (own_default) streams[PER_THREAD].stream = NULL;
     for (int d = 0; d < devices; d++) {
         contexts[d] = (Context){.device = d, .alive = 1, .retained = 1};
         pools[d] = (Pool){.device = d, .alive = 1};
@@ -180,6 +193,7 @@ int main(int argc, char **argv) {
     }
     const char *only = NULL, *skip = "";
     seed = strtoull(argv[1], NULL, 10);
+    own_default = seed % 5 == 1;
     long calls = atol(argv[2]);
     for (int i = 3; i < argc; i++) {
         if (strncmp(argv[i], "only=", 5) == 0) only = argv[i] + 5;

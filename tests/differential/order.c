@@ -5,16 +5,19 @@
 
 const Lane NO_LANE = {-1, -1, -1}, THE_HOST = {-2, -2, -2};
 
+static int default_stream(int stream) { return own_default && stream == LEGACY ? PER_THREAD : stream; }
+
 /* One that is alive, a default one, or now and then one that died just now. */
 int any_stream(void) {
-    if (chance(25)) return (int)pick(FIXED);
+    if (chance(25)) return default_stream((int)pick(FIXED));
     int s = FIXED + (int)pick(STREAMS - FIXED);
     const Stream *stream = &streams[s];
     int may_be_asked = stream->alive || (!legal && stream->died == births && stream->stream != NULL);
-    return may_be_asked ? s : LEGACY;
+    return may_be_asked ? s : default_stream(LEGACY);
 }
 
 Lane lane_of(int stream) {
+    stream = default_stream(stream);
     int context = stream < FIXED ? current_context() : streams[stream].context;
     return (Lane){stream, context, stream == PER_THREAD ? thread : 0};
 }
