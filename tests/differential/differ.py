@@ -70,7 +70,7 @@ class Program:
         chosen = random.Random(seed)
         self.program, self.library = options.program, options.library
         self.seed, self.calls, self.flags = seed, options.calls, list(options.flag)
-        clock = chosen.choice(["off", "off", "virtual"])
+        clock = chosen.choice(["off", "off", "virtual", "real"])
         self.driver = {"MEMCUDA_SIM_DEVICES": chosen.choice("112"), "MEMCUDA_SIM_CLOCK": clock}
         lacks = chosen.choice(LACKS)
         # Nothing is the library's own then, or it cannot hand memory on.
