@@ -69,7 +69,8 @@ typedef struct { CUevent event; int context, alive; } Event;
 typedef struct { CUmemoryPool pool; int device, alive; unsigned long died; } Pool;
 typedef struct { CUgraph graph; CUgraphExec exec; unsigned long uses[MEMORIES]; int context; } Graph;
 typedef struct { CUarray array; int context, alive; } Array;
-typedef struct { char *at; size_t bytes; int registered, context; } Host;
+/* lost: a copy of it could not be waited for */
+typedef struct { char *at; size_t bytes; int registered, context, lost; } Host;
 typedef struct { CUipcMemHandle handle; int valid, memory; unsigned long born; } Ipc;
 
 extern Memory memories[MEMORIES];

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Runs random calls without the library and with it, and says where answers differ.
 
-    differ.py PROGRAM LIBRARY --seeds FIRST:LAST [--calls N] [--small] [--set NAME=VALUE ...] [FLAG ...]
+    differ.py PROGRAM LIBRARY --seeds FIRST:LAST [--calls N] [--small] [--real] [--set NAME=VALUE ...] [FLAG ...]
 
 PROGRAM is what build.sh makes; the driver is whichever LD_LIBRARY_PATH has, and the settings of
 the simulated GPU and of the library go by the seed. FLAG is one of the program's (ipc, legal).
-With --small the devices have so little memory that requests are refused.
+With --small the devices have so little memory that requests are refused; with --real work takes
+its time, so that no run is as another.
 
 A difference is shown with the fewest calls that show it, and how to run them. 0: none; 1: some.
 What docs/differences.md tells is not called; the program says where.
@@ -70,7 +71,7 @@ class Program:
         chosen = random.Random(seed)
         self.program, self.library = options.program, options.library
         self.seed, self.calls, self.flags = seed, options.calls, list(options.flag)
-        clock = chosen.choice(["off", "off", "virtual", "real"])
+        clock = "real" if options.real else chosen.choice(["off", "off", "virtual"])
         self.driver = {"MEMCUDA_SIM_DEVICES": chosen.choice("112"), "MEMCUDA_SIM_CLOCK": clock}
         lacks = chosen.choice(LACKS)
         # Nothing is the library's own then, or it cannot hand memory on.
@@ -184,6 +185,7 @@ def main():
     parser.add_argument("--seeds", required=True, metavar="FIRST:LAST")
     parser.add_argument("--calls", type=int, default=500)
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--real", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
     first, last = map(int, options.seeds.split(":"))

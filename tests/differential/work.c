@@ -68,12 +68,20 @@ static void fill_wrongly(void) {
 /* Of memory and of the host's: so many bytes. */
 static size_t common(const Memory *m, const Host *h) { return m->bytes < h->bytes ? m->bytes : h->bytes; }
 
+/* Waits for a copy that was queued; 0 where that is refused, and nobody knows when it is over. */
+static int is_over(CUstream stream, Host *h) {
+    int code = cuStreamSynchronize(stream);
+    say_code("wait", code);
+    h->lost |= code != 0;
+    return !code;
+}
+
 /* Reads memory back, and compares it with what filled it. */
 static void check(void) {
     int way = (int)pick(8), is_async = way >= 5, s = is_async ? any_stream() : LEGACY, at_end = chance(50), code;
     Host *h = &hosts[pick(HOSTS)];
     Memory *m = ready(s);
-    if (!m || !streams[s].alive || stream_capturing(s)) return;
+    if (!m || h->lost || !streams[s].alive || stream_capturing(s)) return;
     size_t bytes = common(m, h), bad = 0;
     CUdeviceptr from = m->base + (at_end ? m->bytes - bytes : 0);
     CUstream stream = streams[s].stream;
@@ -93,9 +101,8 @@ static void check(void) {
         say(to[0] == (char)0xcc ? " untouched" : " written");
         return;
     }
-    if (is_async) say_code("wait", cuStreamSynchronize(stream));
     m->lane = lane_of(s);
-    if (!m->filled) return;
+    if ((is_async && !is_over(stream, h)) || !m->filled) return;
     for (size_t i = 0; i < bytes; i++) bad += (unsigned char)to[i] != m->value;
     say(bad ? " other bytes" : " as filled");
 }
@@ -106,7 +113,8 @@ static void upload(void) {
     unsigned char v = (unsigned char)(1 + pick(200));
     Host *h = &hosts[pick(HOSTS)];
     Memory *m = ready(s);
-    if (!m || !streams[s].alive || stream_capturing(s) || (h->registered && !settle_each(lane_of(s)))) return;
+    if (!m || h->lost || !streams[s].alive || stream_capturing(s)) return;
+    if (h->registered && !settle_each(lane_of(s))) return;
     size_t bytes = common(m, h);
     CUstream stream = streams[s].stream;
     memset(h->at, v, bytes);
@@ -119,9 +127,9 @@ static void upload(void) {
     default: code = cuMemcpyAsync(m->base, (CUdeviceptr)h->at, bytes, stream);
     }
     say(" s%d h%d kind %d write %d=%d", s, (int)(h - hosts), way == 1 ? kind : 1, way, code);
-    if (is_async && !code) say_code("wait", cuStreamSynchronize(stream));
+    int is_there = !code && (!is_async || is_over(stream, h));
     m->lane = lane_of(s);
-    m->filled = !code && bytes == m->bytes;
+    m->filled = is_there && bytes == m->bytes;
     m->value = v;
 }
 
@@ -177,7 +185,7 @@ static void rows(void) {
     size_t width = 1 + pick(2000), height = 1 + pick(200), pitch = width + pick(300);
     Host *h = &hosts[pick(HOSTS)];
     Memory *m = ready(LEGACY);
-    if (!m || any_capturing() || pitch * height > common(m, h)) return;
+    if (!m || h->lost || any_capturing() || pitch * height > common(m, h)) return;
     CUDA_MEMCPY2D wanted = {.src = {.memoryType = 1, .host = h->at, .pitch = pitch},
         .dst = {.memoryType = 2, .device = m->base, .pitch = pitch}, .WidthInBytes = width, .Height = height};
     size_t at_device = wrong == SHORT_PITCH ? width - 1 : pitch;
