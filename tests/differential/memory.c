@@ -143,6 +143,8 @@ static void alloc_async(void) {
     int s = any_stream(), way = (int)pick(6), code;
     CUdeviceptr at = UNTOUCHED;
     if (!m) return;
+    /* A graph's memory is the driver's own. */
+    if (small && stream_capturing(s)) return;
     if (way == 3 && s == LEGACY) s = PER_THREAD;
     CUstream stream = streams[s].stream;
     say(" s%d%s", s, mark(streams[s].alive));
@@ -161,7 +163,7 @@ static void alloc_from_pool(void) {
     int may_be_named = pools[p].alive || (!legal && pools[p].died == births);
     if (!may_be_named) p = 0;
     int is_drivers_own = p >= devices || pools[p].device != device_of(lane_of(s).context);
-    if (small && is_drivers_own) return;
+    if (small && (is_drivers_own || stream_capturing(s))) return;
     CUmemoryPool pool = none && !may_be_named ? NULL : pools[p].pool;
     say(" s%d%s p%d", s, mark(streams[s].alive), p);
     if (is_runtimes) code = cudaMallocFromPoolAsync((void **)&at, bytes, pool, streams[s].stream);
