@@ -2,14 +2,12 @@
 #include "calls.h"
 
 /* A thread has a default stream in each context. */
-static int is_own_capturing(void) {
-    return own_capturing[thread] && own_capturing[thread] == 1 + current_context();
-}
+static int is_own_capturing(int of, int context) { return context >= 0 && own_capturing[of] == 1 + context; }
 
 /* Its status; nobody asks that of the legacy stream. */
 int stream_capturing(int stream) {
     int status = 0;
-    if (stream == PER_THREAD || (own_default && stream == LEGACY)) return is_own_capturing();
+    if (stream == PER_THREAD || (own_default && stream == LEGACY)) return is_own_capturing(thread, current_context());
     if (stream < FIXED || !streams[stream].alive) return 0;
     return cuStreamIsCapturing(streams[stream].stream, &status) == 0 ? status : 0;
 }
@@ -23,7 +21,7 @@ int any_capturing(void) {
 }
 
 static int is_capturing(Lane lane) {
-    if (lane.stream == PER_THREAD) return own_capturing[lane.thread] == 1 + lane.context;
+    if (lane.stream == PER_THREAD) return is_own_capturing(lane.thread, lane.context);
     return stream_capturing(lane.stream);
 }
 
@@ -39,7 +37,7 @@ static void begin(void) {
 
 static void end(void) {
     const int invalidated = 901;
-    int s = any_stream(), own = is_own_capturing() && chance(60), any = chance(15);
+    int s = any_stream(), own = stream_capturing(PER_THREAD) && chance(60), any = chance(15);
     for (int i = FIXED; i < STREAMS && !any; i++)
         if (stream_capturing(i)) s = i;
     if (own) s = PER_THREAD;
@@ -49,7 +47,7 @@ static void end(void) {
     size_t nodes = 0;
     memcpy(used, captured, sizeof used);
     int code = cuStreamEndCapture(streams[s].stream, &graph);
-    if (s == PER_THREAD && is_own_capturing() && (!code || code == invalidated)) own_capturing[thread] = 0;
+    if (s == PER_THREAD && stream_capturing(s) && (!code || code == invalidated)) own_capturing[thread] = 0;
     /* What was made there is the graph's from now on. */
     for (int i = 0; i < MEMORIES; i++)
         if (memories[i].kind == CAPTURED && !is_capturing(memories[i].lane)) memories[i].alive = 0, memories[i].died = 0;

@@ -66,7 +66,7 @@ static void map_wrongly(void) {
     CUdeviceptr at = pointer(&m);
     size_t bytes = m ? m->bytes : 2 << 20, page = 2 << 20;
     int whole_length = chance(50), whole_address = chance(50), way = (int)pick(4);
-    CUmemAccessDesc access = {{1, (int)pick((uint64_t)devices)}, pick(3) == 0 ? 1 : 3};
+    CUmemAccessDesc access = {{1, any_device()}, pick(3) == 0 ? 1 : 3};
     CUmemAllocationProp properties = {.type = 1, .location = {1, 0}};
     CUmemHandle handle = 0;
     if (legal || small || !at || (m && m->kind == MAPPED)) return;

@@ -209,7 +209,7 @@ static void alloc_managed(void) {
 static void alloc_mapped(void) {
     Memory *m = fresh();
     size_t bytes = (1 + pick(4)) << 21, reserved = 2 * bytes;
-    int device = (int)pick((uint64_t)devices);
+    int device = any_device();
     CUdeviceptr at = 0;
     CUmemHandle handle = 0;
     if (!m || small) return;

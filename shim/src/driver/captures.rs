@@ -52,12 +52,15 @@ impl Captures {
     }
 
     /// The same of the driver. Where the thread has no context, or one that has ended, it is
-    /// asked in that of a capture.
+    /// asked in that of a capture; a broken one has its own answer.
     #[cold]
     fn ask(&self, calls: &Calls) -> Option<Code> {
         let _held = cancel::hold();
         let asked = calls.refusal_of_captures();
         let asked = asked.or_else(|code| {
+            if code.is_sticky() && code != Code::CONTEXT_IS_DESTROYED {
+                return Err(code);
+            }
             let first = lock(&self.origins).first().copied();
             let (_, context) = first.ok_or(code)?;
             calls.within(context, || calls.refusal_of_captures())?

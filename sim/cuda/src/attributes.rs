@@ -14,8 +14,6 @@ const HOST_POINTER: u32 = 4;
 const TOKENS: u32 = 5;
 const SYNC_MEMOPS: u32 = 6;
 const RANGE_START: u32 = 11;
-/// Of devices: may network cards read and write their memory?
-const DEVICE_RDMA: u32 = 110;
 const RANGE_SIZE: u32 = 12;
 
 /// An attribute's value, by its width.
@@ -111,7 +109,7 @@ impl Sim {
             8 => Bool(managed),
             9 => Word(allocation.device as u32),
             10 | 21 => Bool(allocation.source == Source::Plain),
-            15 => Bool(allocation.source == Source::Plain && !self.lacks.attribute(DEVICE_RDMA)),
+            15 => Bool(allocation.source == Source::Plain && !self.lacks.rdma()),
             11 => Long(base),
             12 => Long(allocation.bytes),
             13 => Bool(true),

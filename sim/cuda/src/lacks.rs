@@ -43,9 +43,14 @@ impl Lacks {
         match attribute {
             102 => self.vmm,
             103 => self.vmm || self.descriptors,
-            110 => self.vmm || self.rdma,
+            110 => self.rdma(),
             _ => false,
         }
+    }
+
+    /// May no network card read and write the devices' memory?
+    pub fn rdma(self) -> bool {
+        self.vmm || self.rdma
     }
 
     /// Are the devices integrated ones?
