@@ -3,6 +3,9 @@
 //! memory, and so ours, only where the copy names the contexts of both ends. So
 //! a copy that it refused is made once more as one that names them.
 //!
+//! Without a current context the driver copies no mapped memory that lies on several handles, as
+//! ours does, though it copies any other: the copy is made in its stream's context.
+//!
 //! A capture takes no copy that names contexts. There the pool, or what is copied of
 //! torch's pages, is opened to the device for good, and the program's own call made
 //! again.
@@ -36,6 +39,8 @@ pub enum When {
     CallOfThread,
     /// In the order of a stream.
     Queued(Stream),
+    /// The same, and the program has named the contexts of both ends.
+    Named(Stream),
 }
 
 /// The memory at one end of a copy.
@@ -52,41 +57,63 @@ enum Place<'a> {
     },
 }
 
-/// Makes a copy that the driver refused, where it refused it because of the
-/// pool, and answers for it. `real` is the program's call.
-pub fn again(engine: &Engine, mut block: Block, when: When, real: impl FnOnce() -> Code) -> Code {
-    let made = || {
-        let here = whence(engine, when)?;
-        let to = place(engine, here, &block.to, &block)?;
-        let from = place(engine, here, &block.from, &block)?;
-        let far = [&to, &from].map(|place| match place {
-            Place::Device {
-                ours: Some(memory), ..
-            } if memory.device.ordinal != here.1.ordinal => Some(*memory),
-            _ => None,
-        });
-        if far.iter().all(Option::is_none) {
-            return Err(REFUSED);
+impl<'a> Place<'a> {
+    fn ours(&self) -> Option<Memory<'a>> {
+        match self {
+            Place::Device { ours, .. } => *ours,
+            Place::Host => None,
         }
-        if !captured(engine, when)? {
-            block.to = named(block.to, &to, here)?;
-            block.from = named(block.from, &from, here)?;
-            return carried(engine, &block, when);
-        }
-        for memory in far.into_iter().flatten() {
-            open(engine, &memory, here)?;
-        }
-        Ok(answered(real()))
-    };
-    made().unwrap_or_else(|code| code)
+    }
 }
 
-/// The context from which the copy is made. What is queued needs none to be current.
-fn whence(engine: &Engine, when: When) -> Result<(Context, &Device), Code> {
-    match (engine.current(), when) {
-        (Err(Code::INVALID_CONTEXT), When::Queued(stream)) => engine.of_stream(stream),
-        (current, _) => current,
+/// Makes a copy that the driver refused, where it refused it because of the
+/// pool, and answers for it. `real` is the program's call.
+pub fn again(engine: &Engine, block: Block, when: When, real: impl FnOnce() -> Code) -> Code {
+    let made = match (engine.current(), when) {
+        (Ok(here), _) => made(engine, here, false, block, when, real),
+        // What is queued needs no current context.
+        (Err(Code::INVALID_CONTEXT), When::Queued(stream) | When::Named(stream)) => {
+            engine.of_stream(stream).and_then(|here| {
+                let make = || made(engine, here, true, block, when, real);
+                engine.calls.within(here.0, make)?
+            })
+        }
+        (Err(code), _) => Err(code),
+    };
+    made.unwrap_or_else(|code| code)
+}
+
+/// Makes the copy from a context, which is current: only `now`, or as the program called.
+fn made(
+    engine: &Engine,
+    here: (Context, &Device),
+    now: bool,
+    mut block: Block,
+    when: When,
+    real: impl FnOnce() -> Code,
+) -> Result<Code, Code> {
+    let to = place(engine, here, &block.to, &block)?;
+    let from = place(engine, here, &block.from, &block)?;
+    let ends = [&to, &from];
+    let far = ends.map(|place| {
+        place
+            .ours()
+            .filter(|it| it.device.ordinal != here.1.ordinal)
+    });
+    let is_named = matches!(when, When::Named(_));
+    if is_named || far.iter().all(Option::is_none) {
+        let is_ours = ends.iter().any(|place| place.ours().is_some());
+        return (now && is_ours).then(|| answered(real())).ok_or(REFUSED);
     }
+    if !captured(engine, when)? {
+        block.to = named(block.to, &to, here)?;
+        block.from = named(block.from, &from, here)?;
+        return carried(engine, &block, when);
+    }
+    for memory in far.into_iter().flatten() {
+        open(engine, &memory, here)?;
+    }
+    Ok(answered(real()))
 }
 
 /// Where an end lies. All of a pooled one must be live.
@@ -215,7 +242,7 @@ fn named(end: End, place: &Place, here: (Context, &Device)) -> Result<End, Code>
 /// Would the copy become part of a graph?
 fn captured(engine: &Engine, when: When) -> Result<bool, Code> {
     match when {
-        When::Queued(stream) => match engine.calls.is_capturing(stream) {
+        When::Queued(stream) | When::Named(stream) => match engine.calls.is_capturing(stream) {
             // The legacy stream, beside a capture: the driver makes no copy there.
             Err(Code::STREAM_CAPTURE_IMPLICIT) => Ok(false),
             answer => answer,
@@ -274,7 +301,7 @@ fn line_carried(engine: &Engine, block: &Block, bytes: usize, when: When) -> Res
             When::CallOfThread => {
                 calls.copy_peer_ptds.ok_or(REFUSED)?(to, into, from, out_of, bytes)
             }
-            When::Queued(stream) => {
+            When::Queued(stream) | When::Named(stream) => {
                 calls.copy_peer_async.ok_or(REFUSED)?(to, into, from, out_of, bytes, stream)
             }
         }
@@ -289,7 +316,9 @@ fn block_carried(engine: &Engine, block: &Block, when: When) -> Result<Code, Cod
         match when {
             When::Call => calls.copy_block.ok_or(REFUSED)?(block),
             When::CallOfThread => calls.copy_block_ptds.ok_or(REFUSED)?(block),
-            When::Queued(stream) => calls.copy_block_async.ok_or(REFUSED)?(block, stream),
+            When::Queued(stream) | When::Named(stream) => {
+                calls.copy_block_async.ok_or(REFUSED)?(block, stream)
+            }
         }
     }))
 }

@@ -1,6 +1,7 @@
-//! Copies of memory of a device that is not the current one. A program needs no
-//! access for them, but the driver refuses them for mapped memory: that is the
-//! whole reason for which these calls are hooked.
+//! Copies of memory of a device that is not the current one, and by threads without a
+//! current context. A program needs no access for the former and no context for the
+//! latter, but the driver refuses both for mapped memory: that is the whole reason for
+//! which these calls are hooked.
 //!
 //! The real function is called first, and its answer is the program's. Only where
 //! that is `CUDA_ERROR_INVALID_VALUE`, and the pool is why (`carry`), is the copy
@@ -9,7 +10,7 @@
 
 use std::ffi::c_void;
 
-use memcuda_core::driver::{Address, Code, Stream};
+use memcuda_core::driver::{Address, Code, Context, Stream};
 
 use crate::carry::{self, When};
 use crate::driver::shapes::{Block, DEVICE, HOST, Rows, UNIFIED};
@@ -140,4 +141,11 @@ copies! {
     cuMemcpy3DAsync_v2_ptsz ["cuMemcpy3DAsync" since 7000 per_thread]
         (block: *const Block, stream: Stream)
         told(block), When::Queued(stream.or_per_thread());
+
+    cuMemcpyPeerAsync ["cuMemcpyPeerAsync" since 4000]
+        (to: Address, into: Context, from: Address, out_of: Context, bytes: usize, stream: Stream)
+        line((UNIFIED, to), (UNIFIED, from), bytes), When::Named(stream.or_legacy());
+    cuMemcpyPeerAsync_ptsz ["cuMemcpyPeerAsync" since 7000 per_thread]
+        (to: Address, into: Context, from: Address, out_of: Context, bytes: usize, stream: Stream)
+        line((UNIFIED, to), (UNIFIED, from), bytes), When::Named(stream.or_per_thread());
 }

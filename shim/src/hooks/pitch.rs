@@ -51,16 +51,22 @@ crate::hooks! {
         else {
             return plain();
         };
+        // SAFETY: likewise; the driver tells it whether there is memory or not.
+        unsafe { *pitch = row as usize };
         match memory::lend_unidentified(engine, bytes) {
             Some(Ok(address)) => {
-                // SAFETY: not null, and the program's to write, by its call.
-                unsafe {
-                    *out = address;
-                    *pitch = row as usize;
-                }
+                // SAFETY: likewise.
+                unsafe { *out = address };
                 Code::SUCCESS
             }
-            Some(Err(code)) => code,
+            Some(Err(code)) => {
+                // A context that is broken tells none.
+                if code.is_sticky() {
+                    // SAFETY: likewise.
+                    unsafe { *pitch = 0 };
+                }
+                code
+            }
             None => plain(),
         }
     }

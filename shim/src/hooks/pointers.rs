@@ -63,7 +63,8 @@ crate::hooks! {
             (_, Whose::Foreign) => 0,
             (Code::SUCCESS, _) => count as usize,
             (Code::INVALID_VALUE, _) if !attributes.is_null() && !values.is_null() => {
-                // It has written what stands before the first that it refuses.
+                // SAFETY: the array is as long as said.
+                let is_none = |index| unsafe { *values.add(index) }.is_null();
                 let is_told = |index: &usize| {
                     // SAFETY: both arrays are as long as said; one of each.
                     let code = unsafe {
@@ -71,7 +72,12 @@ crate::hooks! {
                     };
                     code == Code::SUCCESS
                 };
-                (0..count as usize).take_while(is_told).count()
+                // It has written what stands before the first that it refuses; nothing, where a
+                // value has no place.
+                match (0..count as usize).any(is_none) {
+                    true => 0,
+                    false => (0..count as usize).take_while(is_told).count(),
+                }
             }
             _ => 0,
         };

@@ -110,26 +110,30 @@ crate::hooks! {
     }
 
     /// `cuMemHostGetFlags`: no device memory is the host's; mapped memory would
-    /// have flags.
+    /// have flags. The driver is asked of no address instead.
     cuMemHostGetFlags ["cuMemHostGetFlags" since 2030] (
         flags: *mut u32, address: *mut c_void,
     ) |real, engine| {
+        let address = none_if(whose::is_ours(engine, address as Address), address);
         // SAFETY: the program's own call, passed on.
-        refuse(whose::is_ours(engine, address as Address), || unsafe { real(flags, address) })
+        unsafe { real(flags, address) }
     }, panicked {
+        let address = none_if(whose::is_ours_now(address as Address), address);
         // SAFETY: the program's own call, passed on.
-        refuse(whose::is_ours_now(address as Address), || unsafe { real(flags, address) })
+        unsafe { real(flags, address) }
     }
 
     /// `cuMemHostGetDevicePointer_v2`: likewise.
     cuMemHostGetDevicePointer_v2 ["cuMemHostGetDevicePointer" since 3020] (
         out: *mut Address, address: *mut c_void, flags: u32,
     ) |real, engine| {
+        let address = none_if(whose::is_ours(engine, address as Address), address);
         // SAFETY: the program's own call, passed on.
-        refuse(whose::is_ours(engine, address as Address), || unsafe { real(out, address, flags) })
+        unsafe { real(out, address, flags) }
     }, panicked {
+        let address = none_if(whose::is_ours_now(address as Address), address);
         // SAFETY: the program's own call, passed on.
-        refuse(whose::is_ours_now(address as Address), || unsafe { real(out, address, flags) })
+        unsafe { real(out, address, flags) }
     }
 
     /// `cuMemGetHandleForAddressRange`: a descriptor over a range of one
@@ -186,6 +190,14 @@ fn had(engine: &Engine, address: Address, bytes: u64) -> Option<Memory<'_>> {
         .step_by(STEP)
         .filter_map(|at| whose::live(engine, at));
     live.find(has)
+}
+
+/// What the driver is asked of instead: of memory of ours it would know too much.
+fn none_if(is_ours: bool, address: *mut c_void) -> *mut c_void {
+    match is_ours {
+        true => std::ptr::null_mut(),
+        false => address,
+    }
 }
 
 /// The driver's answer, but of memory of ours: mapped memory it would know.

@@ -200,6 +200,8 @@ fn begin(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code {
         Ok((context, _)) => context,
         // No pool knows a stream of which the driver does not tell the context.
         Err(Code::NOT_SUPPORTED) => Context::default(),
+        // It captures already, and takes no other one.
+        Err(Code::STREAM_CAPTURE_INVALIDATED) => return real(),
         Err(code) => return code,
     };
     engine

@@ -48,6 +48,12 @@ fn nothing_is_logged_from_inside_dlsym() {
 }
 
 #[test]
+fn a_thread_without_a_context_copies_what_lies_on_several_handles() {
+    let program = program("nowhere.c", "nowhere");
+    run(&mut preloaded(program, &[shim()]));
+}
+
+#[test]
 fn pooled_memory_answers_as_the_drivers_own() {
     let program = program("memory.c", "memory");
     let (_, log) = said(&mut preloaded(program, &[shim()]));

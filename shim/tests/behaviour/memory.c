@@ -160,7 +160,7 @@ static void pitch(void) {
     /* Too much, and so much that a product of it is little. */
     a = row = 7;
     IS(OUT_OF_MEMORY, cuMemAllocPitch_v2(&a, &row, MiB, 400 << 10, 4));
-    CHECK(a == 0 && row == 0);
+    CHECK(a == 0 && row == MiB);
     IS(INVALID_VALUE, cuMemAllocPitch_v2(&a, &row, (size_t)1 << 33, ((size_t)1 << 31) + 1, 4));
 }
 

@@ -47,13 +47,10 @@ static void *find(const char *name) { return dlsym(driver, name); }
 
 typedef unsigned long long u64;
 typedef CUresult allocates(CUdeviceptr *, size_t);
-typedef CUresult takes_address(CUdeviceptr);
 typedef CUresult allocates_async(CUdeviceptr *, size_t, CUstream);
 typedef CUresult frees_async(CUdeviceptr, CUstream);
 typedef CUresult from_pool(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
-typedef CUresult takes_context(CUcontext);
-typedef CUresult takes_device(CUdevice);
-typedef CUresult takes_stream(CUstream);
+typedef CUresult takes_address(CUdeviceptr), takes_context(CUcontext), takes_device(CUdevice), takes_stream(CUstream);
 typedef CUresult begins(CUstream, int);
 typedef CUresult ends(CUstream, CUgraph *);
 typedef CUresult makes_context(CUcontext *, unsigned, CUdevice);
@@ -61,6 +58,7 @@ typedef CUresult makes(u64 *, const void *);
 typedef CUresult copies(CUdeviceptr, CUdeviceptr, size_t);
 typedef CUresult copies_async(CUdeviceptr, CUdeviceptr, size_t, CUstream);
 typedef CUresult raises(CUdeviceptr, const void *, size_t);
+typedef CUresult peers_async(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
 typedef CUresult raises_async(CUdeviceptr, const void *, size_t, CUstream);
 typedef CUresult lowers(void *, CUdeviceptr, size_t);
 typedef CUresult lowers_async(void *, CUdeviceptr, size_t, CUstream);
@@ -223,6 +221,8 @@ static void copied(CUcontext primary, CUcontext second, CUstream stream) {
         CALL(cuMemcpyAsync_ptsz, copies_async, to, from, 3 * MiB, stream);
         CALL(cuMemcpyDtoDAsync_v2, copies_async, to, from, 3 * MiB, stream);
         CALL(cuMemcpyDtoDAsync_v2_ptsz, copies_async, to, from, 3 * MiB, stream);
+        CALL(cuMemcpyPeerAsync, peers_async, to, second, from, primary, 3 * MiB, stream);
+        CALL(cuMemcpyPeerAsync_ptsz, peers_async, to, second, from, primary, 3 * MiB, stream);
         CALL(cuStreamSynchronize, takes_stream, stream);
         copied_otherwise(to, stream);
         CALL(cuStreamSynchronize_ptsz, takes_stream, stream);
