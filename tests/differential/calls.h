@@ -59,6 +59,7 @@ typedef struct {
     int kind, device, context, alive, filled;
     unsigned char value; /* of each byte, where it is filled */
     unsigned long born, died;
+    int lingers; /* a context's, and freed in the order of a stream: the driver may know it still */
     Lane lane;
     CUmemHandle handle;
     unsigned long long id;
@@ -87,9 +88,11 @@ extern Ipc ipcs[IPCS];
 extern uint64_t seed;
 /* Is "no stream" the thread's own default one, as for who is compiled so? Of every fifth program. */
 extern int own_default;
-extern int devices, with_ipc, legal, guarded, small;
+extern int devices, with_ipc, legal, guarded, small, alone;
 /* Which thread calls; whether a device was given access to another one's memory, or a kernel has crashed. */
 extern int thread, opened, broken;
+/* Whether stream-ordered memory was freed out of order. */
+extern int uncounted;
 /* Allocations so far: what died since the last one may still be asked for. */
 extern unsigned long births;
 /* What the captures at work use, by birth; in which context a thread's default stream captures, counted from 1. */

@@ -40,7 +40,10 @@ static void release(void) {
     }
     int code = call_by(way, at, s);
     say("=%d", code);
-    if (!code && frees && !is_hosts) dies(m);
+    if (code || !frees || is_hosts) return;
+    m->lingers = !waits && m->kind == PLAIN;
+    uncounted |= waits && m->kind == ORDERED;
+    dies(m);
 }
 
 /* As it should be. */
@@ -51,6 +54,7 @@ static void release_well(void) {
     say(" m%d k%d", index_of(m), m->kind);
     if (m->kind != MAPPED) {
         say_code("cuMemFree", code = cuMemFree_v2(m->base));
+        uncounted |= m->kind == ORDERED;
     } else {
         say_code("unmap", code = cuMemUnmap(m->base, m->bytes));
         if (!code) {

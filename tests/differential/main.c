@@ -1,6 +1,6 @@
 /* differential: random calls of CUDA, right ones and wrong ones, each with its answer on a line.
  *
- *   differential SEED CALLS [only=K,K,...] [skip=K,K,...] [ipc] [legal] [guarded] [small]
+ *   differential SEED CALLS [only=K,K,...] [skip=K,K,...] [ipc] [legal] [guarded] [small] [alone]
  *
  * A seed makes the same calls over any driver, with a library before it or none, so that their
  * answers can be compared (differ.py does). Calls are numbered, and each has random numbers of
@@ -9,7 +9,8 @@
  *
  * legal: no wrong calls. guarded: the library puts guards behind memory, which count as used.
  * small: the devices have little memory, and nothing of it is the driver's own, which cannot have what lies
- * unused within a handle of the library's.
+ * unused within a handle of the library's. alone: no library is there, so that what it answers otherwise
+ * (docs/differences.md) is asked, too; and no context crashes.
  */
 #define _GNU_SOURCE
 #include "calls.h"
@@ -34,7 +35,7 @@ Array arrays[ARRAYS];
 Host hosts[HOSTS];
 Ipc ipcs[IPCS];
 uint64_t seed;
-int own_default, devices = 1, with_ipc, legal, guarded, small, thread, opened, broken, own_capturing[THREADS];
+int own_default, devices = 1, with_ipc, legal, guarded, small, alone, thread, opened, broken, uncounted, own_capturing[THREADS];
 int (*crash)(void *);
 unsigned long births = 1, captured[MEMORIES];
 
@@ -158,7 +159,7 @@ static int find_functions(void) {
     RUNTIME_FUNCTIONS(FIND)
     MORE_OF_RUNTIME(FIND)
 #undef FIND
-    *(void **)&crash = dlsym(driver, "cuSimCrash");
+    if (!alone) *(void **)&crash = dlsym(driver, "cuSimCrash");
     return 0;
 }
 
@@ -188,7 +189,7 @@ static int begin(void) {
 
 int main(int argc, char **argv) {
     if (argc < 3) {
-        fprintf(stderr, "usage: differential SEED CALLS [only=K,K,...] [skip=K,K,...] [ipc] [legal] [guarded] [small]\n");
+        fprintf(stderr, "usage: differential SEED CALLS [only=K,K,...] [skip=K,K,...] [ipc] [legal] [guarded] [small] [alone]\n");
         return 2;
     }
     const char *only = NULL, *skip = "";
@@ -202,6 +203,7 @@ int main(int argc, char **argv) {
         legal |= strcmp(argv[i], "legal") == 0;
         guarded |= strcmp(argv[i], "guarded") == 0;
         small |= strcmp(argv[i], "small") == 0;
+        alone |= strcmp(argv[i], "alone") == 0;
     }
     int code = find_functions();
     if (!code) code = begin();

@@ -59,7 +59,7 @@ static CUdeviceptr of_memory(Memory **of, int at_base) {
     Memory *m = &memories[pick(MEMORIES)];
     uint64_t inside = pick(1 << 20), how = pick(4);
     for (int i = 0; i < 3 && !m->alive && m->died != births; i++) m = &memories[pick(MEMORIES)];
-    int may_be_asked = m->alive || (!legal && m->died == births);
+    int may_be_asked = m->alive || (!legal && m->died == births && (alone || !m->lingers));
     /* The simulated GPU ends memory of a capture with that. */
     if (m->base == 0 || m->kind == CAPTURED || !may_be_asked) {
         say(" none");
@@ -83,7 +83,7 @@ CUdeviceptr pointer(Memory **of) {
         say(" [0]");
         return 0;
     }
-    if (way < 94) {
+    if (way < (alone ? 94 : 96)) {
         say(" [4096]");
         return 4096;
     }

@@ -91,7 +91,8 @@ static void host_function(void) {
     /* The library answers these by what it knows; the driver refuses all there. */
     for (int i = 0; i < ASKED; i++) {
         int which = asked.which[i];
-        if (which == RETAIN || which == UNMAP || which == HOST_FLAGS || which == CLEAR_MARK) asked.which[i] = TYPE;
+        int is_told = which == RETAIN || which == UNMAP || which == HOST_FLAGS || which == CLEAR_MARK;
+        if (is_told || (which == BEGIN_CAPTURE && !alone)) asked.which[i] = TYPE;
     }
     int code = cuLaunchHostFunc(streams[s].stream, on_host, NULL);
     say(" m%d k%d s%d launched=%d", index_of(m), m->kind, s, code);
@@ -158,6 +159,8 @@ static void green(void) {
     CUcontext view = NULL;
     CUdeviceptr at = 0;
     if (!m || any_capturing() || broken || current_context() != 0 || !contexts[0].alive) return;
+    /* The library asks for no default stream, of which a view has none for each thread. */
+    if (own_default && !alone) return;
     settle_all();
     if (cuDeviceGetDevResource(0, resource, 1) || cuDevResourceGenerateDesc(&description, resource, 1) ||
         cuGreenCtxCreate(&made, description, 0, 1)) {

@@ -51,10 +51,11 @@ static void current(void) {
     say(" d%d set=%d", d, runtimes ? cudaDeviceSetMemPool(d, pools[p].pool) : cuDeviceSetMemPool(d, pools[p].pool));
 }
 
-/* What is reserved, and how much of it now and at most, are the pool's own. */
+/* What is reserved, and how much of it now and at most, are the pool's own. The driver counts for ever what was freed
+ * out of order. */
 static int is_pools_own(int attribute) {
     enum { RESERVED = 5, MOST_RESERVED = 6, USED = 7, MOST_USED = 8 };
-    return attribute == RESERVED || attribute == MOST_RESERVED || attribute == MOST_USED || (attribute == USED && guarded);
+    return attribute == RESERVED || attribute == MOST_RESERVED || attribute == MOST_USED || (attribute == USED && (guarded || (uncounted && !alone)));
 }
 
 static void attribute(void) {

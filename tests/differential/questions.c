@@ -160,7 +160,7 @@ static void of_hosts(void) {
     CUdeviceptr at = pointer(&m), device = UNTOUCHED;
     unsigned found = 77, flags = (unsigned)mostly(0, 1, 20);
     int way = (int)pick(5), code;
-    if (way >= 3 && (legal || !m || (way == 3 && m->kind == MANAGED))) return;
+    if (way >= 3 && (legal || !m || (way == 3 && m->kind == MANAGED) || (!m->alive && !alone))) return;
     switch (way) {
     case 0:
         code = cuMemHostGetFlags(&found, (void *)at);
@@ -196,8 +196,9 @@ static void reached(void) {
     CUdeviceptr at = pointer(&m);
     CUmemLocation place = {1, any_device()};
     unsigned long long rights = 77;
-    /* What opens a pool to a device opens all of it; and behind what was freed the pool's mapping stays. */
-    if (opened || (m && !m->alive)) return;
+    /* What opens a pool to a device opens all of it; behind what was freed the pool's mapping stays; and what is no mapping
+     * the driver says nothing of. */
+    if (opened || (m && !m->alive) || (m && m->kind != MAPPED && !alone)) return;
     say(" of d%d=%d", place.id, cuMemGetAccess(&rights, &place, at));
     say(" %llu", rights);
 }

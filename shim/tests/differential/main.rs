@@ -68,6 +68,17 @@ fn they_are_of_handles_of_cuda_ipc() {
     same(15, &["ipc", "--calls", "700"], Some(&keeper));
 }
 
+#[test]
+fn the_simulated_gpu_answers_as_a_real_one_did() {
+    let mut command = Command::new(part("recorded.py"));
+    command.arg(program()).env("LD_LIBRARY_PATH", simulator());
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{complaint}");
+    assert!(text.ends_with(" programs, 0 differ\n"), "{text}");
+}
+
 /// The comparison itself: another device has other bytes in all.
 #[test]
 fn an_answer_that_differs_is_shown_with_the_fewest_calls() {

@@ -216,8 +216,9 @@ static void cycle(Thread *t, int device) {
             end(t, i);
         }
     lose(t, device);
+    /* A reset takes no retain away. */
     if (pick(t, 2)) OK(cuDevicePrimaryCtxReset_v2(device));
-    else OK(cuDevicePrimaryCtxRelease_v2(device));
+    OK(cuDevicePrimaryCtxRelease_v2(device));
     finished(t, device);
     t->ended++;
     retain(t, device);

@@ -133,6 +133,8 @@ pub struct SimRange {
 /// `CUhostFn`.
 pub type HostFn = unsafe extern "C" fn(*mut libc::c_void);
 
+/// `CU_CTX_MAP_HOST`, which stays once it is set.
+pub const MAP_HOST: u32 = 8;
 /// `CU_CTX_SYNC_MEMOPS`.
 pub const SYNC_MEMOPS: u32 = 0x80;
 pub const LOCATION_DEVICE: u32 = 1;

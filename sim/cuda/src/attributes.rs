@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use crate::abi::{Answer, Code, HANDLE_POSIX_FD, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
 use crate::arena::{GRANULE, LARGE};
-use crate::entry::{api, must_put};
+use crate::entry::{api, must_put, put};
 use crate::mapping::Mapping;
 use crate::memory::{Allocation, Source, holding};
 use crate::state::Sim;
@@ -95,6 +95,8 @@ impl Sim {
         Ok(match attribute {
             1 => Long(if plain { allocation.context } else { 0 }),
             2 => Word(MEMORYTYPE_DEVICE),
+            // The host reaches it by the same address.
+            4 if managed => Long(address),
             3 => {
                 let reader = &self.contexts[&self.current()?];
                 let reaches = reader.device == allocation.device
@@ -103,7 +105,7 @@ impl Sim {
                 Long(reaches.then_some(address).ok_or(Code::INVALID_VALUE)?)
             }
             5 => Value::Tokens,
-            6 => Bool(allocation.sync_memops),
+            6 => Bool(managed || allocation.sync_memops),
             20 if shared => Long(pages),
             7 | 20 => Long(allocation.id),
             8 => Bool(managed),
@@ -113,7 +115,7 @@ impl Sim {
             11 => Long(base),
             12 => Long(allocation.bytes),
             13 => Bool(true),
-            14 => Long(0),
+            14 => Long(pieces.map_or(0, |pool| pool.handle_types.into())),
             16 => Word(3),
             17 => Long(pool),
             18 => Long(piece_bytes),
@@ -170,8 +172,8 @@ fn of_pinned(attribute: u32, address: u64, (base, bytes): (u64, u64)) -> Result<
         2 => Word(MEMORYTYPE_HOST),
         3 | 4 => Long(address),
         9 => Word(0),
-        11 => Long(base),
-        12 => Long(bytes),
+        11 | 19 | 20 => Long(base),
+        12 | 18 => Long(bytes),
         13 => Bool(true),
         16 => Word(3),
         known @ 5..=21 => Value::of_unknown(known),
@@ -216,7 +218,13 @@ impl Sim {
 
 api! { plain EXPORTS |sim|
     fn cuPointerGetAttribute(out: *mut c_void, attribute: u32, address: u64) {
-        let value = sim.attribute(attribute, address)?;
+        let value = sim.attribute(attribute, address);
+        if attribute == HOST_POINTER && value.is_err() && sim.is_known(address) {
+            // It is told, too, that there is none.
+            // SAFETY: the caller passes the type of the attribute.
+            unsafe { put(out.cast(), 0_u64) };
+        }
+        let value = value?;
         if attribute == TOKENS {
             sim.synchronise_copies(address);
         }
@@ -225,6 +233,11 @@ api! { plain EXPORTS |sim|
     }
     fn cuPointerGetAttributes(count: u32, attributes: *const u32, out: *const *mut c_void, address: u64) {
         if count == 0 || attributes.is_null() || out.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // Of a list with a place that is none nothing is written.
+        // SAFETY: the caller passes as many pointers.
+        if (0..count as usize).any(|i| unsafe { out.add(i).read() }.is_null()) {
             return Err(Code::INVALID_VALUE);
         }
         for i in 0..count as usize {
@@ -244,12 +257,12 @@ api! { plain EXPORTS |sim|
     }
     // It needs no context.
     fn cuPointerSetAttribute(value: *const c_void, attribute: u32, address: u64) {
+        sim.refuse_unsafe()?;
+        if holding(&sim.mappings, address, |m| m.bytes).is_some() && !value.is_null() {
+            return Err(Code::NOT_SUPPORTED);
+        }
         if value.is_null() || attribute != SYNC_MEMOPS {
             return Err(Code::INVALID_VALUE);
-        }
-        sim.refuse_unsafe()?;
-        if holding(&sim.mappings, address, |m| m.bytes).is_some() {
-            return Err(Code::NOT_SUPPORTED);
         }
         let (base, _) = sim.allocation_at(address).ok_or(Code::INVALID_VALUE)?;
         if let Some(allocation) = sim.allocations.get_mut(&base) {

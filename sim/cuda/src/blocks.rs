@@ -18,7 +18,9 @@ pub struct Pool {
     pub device: usize,
     pub default: bool,
     pub destroyed: bool,
-    /// Bytes that it may reserve at most.
+    /// What its memory can be exported as.
+    pub handle_types: u32,
+    /// Bytes that it may reserve at most, whole pieces.
     pub limit: u64,
     /// Reserved bytes that a synchronisation leaves alone.
     pub threshold: u64,
@@ -27,6 +29,8 @@ pub struct Pool {
     pub reserved: u64,
     pub reserved_high: u64,
     pub used: u64,
+    /// What was freed out of order, and counts as used for ever.
+    pub uncounted: u64,
     pub used_high: u64,
     /// `CUmemAccess_flags` of each device.
     pub access: [u8; MAX_DEVICES],
@@ -47,6 +51,11 @@ struct Idle {
 }
 
 impl Pool {
+    /// Used, as its attribute tells.
+    pub fn all_used(&self) -> u64 {
+        self.used + self.uncounted
+    }
+
     pub fn new(device: usize, default: bool) -> Pool {
         let mut access = [0; MAX_DEVICES];
         access[device] = ACCESS_READ_WRITE as u8;
@@ -54,12 +63,14 @@ impl Pool {
             device,
             default,
             destroyed: false,
+            handle_types: 0,
             limit: u64::MAX,
             threshold: 0,
             reuse: [1; 3],
             reserved: 0,
             reserved_high: 0,
             used: 0,
+            uncounted: 0,
             used_high: 0,
             access,
             pieces: BTreeMap::new(),
@@ -95,7 +106,7 @@ impl Sim {
     pub fn count_used(&mut self, handle: u64, bytes: u64) {
         if let Some(pool) = self.pools.get_mut(&handle) {
             pool.used += bytes;
-            pool.used_high = pool.used_high.max(pool.used);
+            pool.used_high = pool.used_high.max(pool.all_used());
         }
     }
 

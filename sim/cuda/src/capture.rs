@@ -201,6 +201,12 @@ impl Sim {
         }
     }
 
+    /// The same of a default stream, where the thread's own one captures.
+    pub fn refuse_capturing(&mut self, stream: u64) -> Answer {
+        let id = self.stream(stream)?;
+        self.refuse_captured(id)
+    }
+
     /// The legacy stream would have to wait for a capturing stream.
     pub fn check_implicit_join(&mut self, others: &[u32]) -> Answer {
         let captured: Vec<u64> = others
@@ -222,6 +228,7 @@ impl Sim {
             return Err(Code::INVALID_VALUE);
         }
         if self.streams[&id].kind == Kind::Legacy {
+            self.joined_by_default(id)?;
             return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
         }
         if self.streams[&id].capture.is_some() {
@@ -278,11 +285,16 @@ impl Sim {
     /// Ends a capture; its graph, or why there is none.
     fn end_capture(&mut self, stream: u64) -> Result<u64, Code> {
         let id = self.stream(stream)?;
+        self.joined_by_default(id)?;
         let number = self.streams[&id].capture.ok_or(Code::ILLEGAL_STATE)?;
         let Some(capture) = self.captures.get(&number) else {
             return Err(Code::ILLEGAL_STATE);
         };
-        if capture.mode != RELAXED && capture.thread != thread() {
+        if !capture.invalidated && capture.mode != RELAXED && capture.thread != thread() {
+            // It is over all the same.
+            if let Some(capture) = self.take_capture(number) {
+                self.free_graph_memory(capture.graph);
+            }
             return Err(Code::STREAM_CAPTURE_WRONG_THREAD);
         }
         if capture.origin != id {
@@ -319,9 +331,7 @@ api! { plain EXPORTS |sim|
         }
         // SAFETY: not null; the caller's variable.
         let wanted = unsafe { mode.read() };
-        if wanted > RELAXED {
-            return Err(Code::INVALID_VALUE);
-        }
+        // One that is none is taken, too.
         // SAFETY: as above.
         unsafe { mode.write(capture_mode(Some(wanted))) };
         Ok(())

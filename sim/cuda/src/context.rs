@@ -1,6 +1,6 @@
 //! Contexts: the stack of each thread, peers, destruction.
 
-use crate::abi::{Answer, Code, SYNC_MEMOPS};
+use crate::abi::{Answer, Code, MAP_HOST, SYNC_MEMOPS};
 use crate::clock::cost;
 use crate::entry::{api, must_put, put};
 use crate::event::Event;
@@ -16,7 +16,7 @@ pub struct Context {
     /// The one that it is a view of (a green one).
     pub whole: Option<u64>,
     pub flags: u32,
-    /// Retains of a primary context.
+    /// By `cuCtxAttach`.
     pub references: u32,
     /// Its streams, the default ones as soon as they were used.
     pub streams: Vec<u32>,
@@ -27,6 +27,14 @@ pub struct Context {
     pub error: Option<Code>,
     /// Devices whose memory this context may touch.
     pub peers: Vec<usize>,
+}
+
+/// Of the ways in which the host waits a context has one.
+fn are_flags(flags: u32) -> Answer {
+    match flags & 7 {
+        0 | 1 | 2 | 4 => Ok(()),
+        _ => Err(Code::INVALID_VALUE),
+    }
 }
 
 impl Sim {
@@ -77,6 +85,8 @@ impl Sim {
         for base in doomed.map(|(base, _)| *base).collect::<Vec<_>>() {
             self.close_ipc(base);
         }
+        // What the host had registered there is registered no more.
+        self.pinned.retain(|_, it| !it.is_registered_in(id));
         // Its views go with it.
         let is_it = |context: u64| {
             self.contexts
@@ -113,11 +123,39 @@ impl Sim {
 
     fn push_new(&mut self, out: *mut u64, flags: u32, device: i32) -> Answer {
         let device = self.device(device)?;
+        are_flags(flags)?;
         let id = self.context_handle();
         self.add_context(id, device, flags, None);
-        with_contexts(|stack| stack.push(id));
+        self.push(id);
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, id) }
+    }
+
+    fn push(&mut self, context: u64) {
+        with_contexts(|stack| stack.push(context));
+        *self.stacked.entry(context).or_insert(0) += 1;
+    }
+
+    fn pop(&mut self) -> Option<u64> {
+        let context = with_contexts(Vec::pop)?;
+        if let Some(count) = self.stacked.get_mut(&context) {
+            *count -= 1;
+            if *count == 0 {
+                self.stacked.remove(&context);
+                self.spare(context);
+            }
+        }
+        Some(context)
+    }
+
+    /// The handle of a context that has ended may be another one's as soon as it is current
+    /// nowhere.
+    pub fn spare(&mut self, context: u64) {
+        let is_used = self.stacked.contains_key(&context) || self.contexts.contains_key(&context);
+        let is_primary = self.devices.iter().any(|it| it.primary == context);
+        if !is_used && !is_primary && !self.spare_contexts.contains(&context) {
+            self.spare_contexts.push(context);
+        }
     }
 
     /// Ends a context that is nobody's primary one.
@@ -130,12 +168,10 @@ impl Sim {
             Some(c) => self.drain_device(c.device)?,
         }
         self.destroy_context(context)?;
-        self.spare_contexts.push(context);
-        with_contexts(|stack| {
-            if stack.last() == Some(&context) {
-                stack.pop();
-            }
-        });
+        if current_context() == Some(context) {
+            self.pop();
+        }
+        self.spare(context);
         Ok(())
     }
 
@@ -204,11 +240,11 @@ api! { plain EXPORTS |sim|
         if !sim.was_context(context) {
             return Err(Code::INVALID_CONTEXT);
         }
-        with_contexts(|stack| stack.push(context));
+        sim.push(context);
         Ok(())
     }
     fn cuCtxPopCurrent_v2(out: *mut u64) {
-        let popped = with_contexts(Vec::pop).ok_or(Code::INVALID_CONTEXT)?;
+        let popped = sim.pop().ok_or(Code::INVALID_CONTEXT)?;
         // SAFETY: the caller's pointer; null is legal.
         unsafe { put(out, popped) };
         Ok(())
@@ -217,12 +253,14 @@ api! { plain EXPORTS |sim|
         if context != 0 && !sim.was_context(context) {
             return Err(Code::INVALID_CONTEXT);
         }
-        with_contexts(|stack| {
-            stack.pop();
-            if context != 0 {
-                stack.push(context);
-            }
-        });
+        // The new one first: it may be the old one, of which nothing else is left.
+        if context != 0 {
+            *sim.stacked.entry(context).or_insert(0) += 1;
+        }
+        sim.pop();
+        if context != 0 {
+            with_contexts(|stack| stack.push(context));
+        }
         Ok(())
     }
     fn cuCtxGetCurrent(out: *mut u64) {
@@ -260,13 +298,14 @@ api! { plain EXPORTS |sim|
     }
     fn cuCtxSetFlags(flags: u32) {
         let context = sim.current()?;
+        are_flags(flags)?;
         let before = sim.contexts.get(&context).map_or(0, |context| context.flags);
         // Copies from now on are synchronous: those of before are waited for, with all else.
         if flags & !before & SYNC_MEMOPS != 0 {
             sim.synchronize_context(context)?;
         }
         if let Some(context) = sim.contexts.get_mut(&context) {
-            context.flags = flags;
+            context.flags = flags | (before & MAP_HOST);
         }
         Ok(())
     }

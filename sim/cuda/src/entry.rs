@@ -139,7 +139,7 @@ pub fn lock() -> Locked {
 /// - `streams`: `fn name | name_ptsz [stream] (..)`: one body for both
 ///   spellings; 0 is the legacy stream in the first and the calling thread's
 ///   default stream in the second.
-/// - `defaults`: as `streams` for calls without a stream argument.
+/// - `defaults`: as `streams` for calls without a stream argument, which no capture takes.
 /// - `raw`: needs no initialised driver.
 ///
 /// `clears out` in brackets behind a name: the driver writes 0 there before anything else,
@@ -188,12 +188,18 @@ macro_rules! api {
         $(#[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> u32 {
             let $stream = 1u64;
-            $crate::entry::call(stringify!($name), |$sim| $body)
+            $crate::entry::call(stringify!($name), |$sim| {
+                $sim.refuse_capturing($stream)?;
+                $body
+            })
         }
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $alt($($arg: $ty),*) -> u32 {
             let $stream = 2u64;
-            $crate::entry::call(stringify!($alt), |$sim| $body)
+            $crate::entry::call(stringify!($alt), |$sim| {
+                $sim.refuse_capturing($stream)?;
+                $body
+            })
         })*
         pub const $table: &[(&str, $crate::lookup::Export)] = &[$(
             (stringify!($name), $crate::lookup::Export($name as *const ())),

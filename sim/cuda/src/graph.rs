@@ -10,7 +10,7 @@ use crate::clock::cost;
 use crate::entry::{api, must_put};
 use crate::memory::Source;
 use crate::order::Order;
-use crate::state::Sim;
+use crate::state::{Sim, current_context};
 use crate::stream::Effect;
 
 #[derive(Clone)]
@@ -234,6 +234,8 @@ impl Sim {
 
 api! { plain EXPORTS |sim|
     fn cuGraphInstantiateWithFlags(out: *mut u64, graph: u64, _flags: u64) {
+        // One that has ended is enough.
+        current_context().ok_or(Code::INVALID_CONTEXT)?;
         sim.instantiate(out, graph)
     }
     fn cuGraphInstantiate_v2(out: *mut u64, graph: u64, _node: usize, _log: usize, _length: usize) {

@@ -54,7 +54,7 @@ impl Sim {
         let Some(ended) = self.contexts.remove(&view) else {
             return;
         };
-        self.spare_contexts.push(view);
+        self.spare(view);
         self.captures.retain(|_, capture| capture.context != view);
         let its = |_: &u64, event: &mut crate::event::Event| event.context == view;
         let events: Vec<u64> = self.events.extract_if(its).map(|(it, _)| it).collect();
@@ -124,6 +124,6 @@ api! { plain EXPORTS |sim|
         }
         sim.healthy(view)?;
         // SAFETY: the caller's pointer.
-        unsafe { create(sim, view, out, flags, priority) }
+        unsafe { create(sim, Some(view), out, flags, priority) }
     }
 }

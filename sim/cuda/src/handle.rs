@@ -220,15 +220,22 @@ api! { plain EXPORTS |sim|
         const DMA_BUF: u32 = 1;
         const PAGE: u64 = 4096;
         let odd = !(base | bytes as u64).is_multiple_of(PAGE);
+        if base == 0 || kind != DMA_BUF {
+            return Err(Code::INVALID_VALUE);
+        }
         sim.current()?;
-        if out.is_null() || bytes == 0 || odd || kind != DMA_BUF {
+        if out.is_null() || bytes == 0 || odd {
             return Err(Code::INVALID_VALUE);
         }
-        if flags > 1 {
-            return Err(Code::NOT_SUPPORTED);
-        }
-        if !sim.is_had(base, bytes as u64) {
-            return Err(Code::INVALID_VALUE);
+        let refused = match sim.is_had(base, bytes as u64) {
+            false => Some(Code::INVALID_VALUE),
+            // A mapping over PCIe of its own this GPU has none.
+            true => (flags != 0).then_some(Code::NOT_SUPPORTED),
+        };
+        if let Some(code) = refused {
+            // SAFETY: the caller's pointer, not null.
+            unsafe { out.write(-1) };
+            return Err(code);
         }
         let file = of_length(bytes)?;
         // SAFETY: the caller's pointer, not null.

@@ -2,7 +2,7 @@
 
 use crate::abi::{Answer, Code};
 use crate::entry::{api, must_put};
-use crate::memory::holding;
+use crate::memory::{Source, holding};
 use crate::state::Sim;
 
 const PAGE: usize = 4096;
@@ -17,6 +17,14 @@ pub struct Pinned {
     flags: u32,
     /// The context for whose work its end waits, and for no other one's.
     context: u64,
+    /// Not the driver's own.
+    registered: bool,
+}
+
+impl Pinned {
+    pub fn is_registered_in(&self, context: u64) -> bool {
+        self.registered && self.context == context
+    }
 }
 
 impl Sim {
@@ -27,11 +35,12 @@ impl Sim {
             || holding(&self.mappings, at, |mapping| mapping.bytes).is_some()
     }
 
-    fn pin(&mut self, at: u64, bytes: usize, flags: u32, context: u64) {
+    fn pin(&mut self, at: u64, bytes: usize, flags: u32, context: u64, registered: bool) {
         let pinned = Pinned {
             bytes: bytes as u64,
             flags: flags | MAPPED,
             context: self.whole(context),
+            registered,
         };
         self.pinned.insert(at, pinned);
     }
@@ -47,8 +56,8 @@ impl Sim {
     }
 
     fn host_alloc(&mut self, out: *mut u64, bytes: usize, flags: u32) -> Answer {
-        self.refuse_unsafe()?;
         let context = self.current()?;
+        self.refuse_unsafe()?;
         if out.is_null() || flags > OF_ALLOCATED {
             return Err(Code::INVALID_VALUE);
         }
@@ -61,7 +70,7 @@ impl Sim {
         if at == 0 {
             return Err(Code::OUT_OF_MEMORY);
         }
-        self.pin(at, bytes, flags, context);
+        self.pin(at, bytes, flags, context, false);
         // SAFETY: the caller's pointer, not null.
         unsafe { must_put(out, at) }
     }
@@ -76,6 +85,9 @@ api! { plain EXPORTS |sim|
     }
     fn cuMemFreeHost(at: u64) {
         sim.refuse_unsafe()?;
+        if at == 0 {
+            return Ok(());
+        }
         // It needs no context, but a broken one is told.
         match sim.current() {
             Err(Code::INVALID_CONTEXT | Code::CONTEXT_IS_DESTROYED) => {}
@@ -87,8 +99,8 @@ api! { plain EXPORTS |sim|
         Ok(())
     }
     fn cuMemHostRegister_v2(at: u64, bytes: usize, flags: u32) {
-        sim.refuse_unsafe()?;
         let context = sim.current()?;
+        sim.refuse_unsafe()?;
         if at == 0 || bytes == 0 || at.checked_add(bytes as u64).is_none() || flags > OF_REGISTERED {
             return Err(Code::INVALID_VALUE);
         }
@@ -98,30 +110,40 @@ api! { plain EXPORTS |sim|
         if holding(&sim.pinned, at, |it| it.bytes).is_some() {
             return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
         }
-        sim.pin(at, bytes, flags, context);
+        sim.pin(at, bytes, flags, context, true);
         Ok(())
     }
     fn cuMemHostUnregister(at: u64) {
         sim.refuse_unsafe()?;
-        if sim.is_device_address(at) {
+        match sim.current() {
+            Err(Code::INVALID_CONTEXT) => {}
+            current => _ = current?,
+        }
+        if sim.is_of_device(at) {
             return Err(Code::INVALID_VALUE);
         }
         sim.unpin(at, Code::HOST_MEMORY_NOT_REGISTERED)
     }
     fn cuMemHostGetFlags(out: *mut u32, at: u64) {
-        if !sim.is_known_to_host(at) {
+        sim.current()?;
+        let managed = sim.allocation_at(at).filter(|(_, it)| it.source == Source::Managed);
+        if !sim.is_known_to_host(at) && managed.is_none() {
             return Err(Code::INVALID_VALUE);
         }
         // Memory that is mapped is portable, too.
-        let flags = holding(&sim.pinned, at, |it| it.bytes).map_or(3, |(_, it)| it.flags);
+        let others = managed.map_or(3, |_| MAPPED);
+        let flags = holding(&sim.pinned, at, |it| it.bytes).map_or(others, |(_, it)| it.flags);
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, flags) }
     }
-    fn cuMemHostGetDevicePointer_v2(out: *mut u64, at: u64, _flags: u32) {
+    fn cuMemHostGetDevicePointer_v2 [clears out] (out: *mut u64, at: u64, _flags: u32) {
+        sim.current()?;
         if !sim.is_known_to_host(at) {
             return Err(Code::INVALID_VALUE);
         }
+        // Of a mapping it is the begin.
+        let mapping = holding(&sim.mappings, at, |mapping| mapping.bytes);
         // SAFETY: the caller's pointer.
-        unsafe { must_put(out, at) }
+        unsafe { must_put(out, mapping.map_or(at, |(base, _)| base)) }
     }
 }

@@ -21,6 +21,8 @@ const LOOK: Duration = Duration::from_millis(1);
 /// What the driver answers inside such a function (docs/measurements/h100.md); all else
 /// is refused.
 const MAY: &[&str] = &[
+    "cuStreamBeginCapture",
+    "cuStreamBeginCapture_v2",
     "cuStreamIsCapturing",
     "cuStreamQuery",
     "cuStreamWaitEvent",
@@ -37,6 +39,11 @@ static NEWS: Condvar = Condvar::new();
 thread_local! {
     /// This is the thread that runs them.
     static RUNS_THEM: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does such a function call? The thread that runs them has no context.
+pub fn is_inside() -> bool {
+    RUNS_THEM.get()
 }
 
 /// Refuses a call that a function of the host may not make.

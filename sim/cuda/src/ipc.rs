@@ -184,6 +184,7 @@ api! { plain EXPORTS |sim|
         sim.open_ipc(out, handle, flags)
     }
     fn cuIpcCloseMemHandle(base: u64) {
+        sim.current()?;
         let opened = sim.opened.get_mut(&base).ok_or(Code::INVALID_VALUE)?;
         if opened.references > 1 {
             opened.references -= 1;

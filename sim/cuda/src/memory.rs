@@ -117,6 +117,13 @@ impl Sim {
             || self.allocation_at(address).is_some()
     }
 
+    /// Is there memory of a device at this address?
+    pub fn is_of_device(&self, address: u64) -> bool {
+        let found = self.allocation_at(address);
+        found.is_some_and(|(_, it)| !it.freed)
+            || holding(&self.mappings, address, |it| it.bytes).is_some()
+    }
+
     /// Do these bytes, at least one, begin and end in the host's memory, or in addresses of
     /// devices? What else is wrong with them the checker finds.
     pub fn is_range(&self, base: u64, bytes: u64) -> bool {
@@ -234,8 +241,8 @@ impl Sim {
 
 api! { plain EXPORTS |sim|
     fn cuMemAlloc_v2 [clears out] (out: *mut u64, bytes: usize) {
-        sim.refuse_unsafe()?;
         let context = sim.current()?;
+        sim.refuse_unsafe()?;
         let device = sim.contexts[&context].device;
         if out.is_null() {
             return Err(Code::INVALID_VALUE);
@@ -246,20 +253,19 @@ api! { plain EXPORTS |sim|
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, base) }
     }
-    fn cuMemAllocManaged(out: *mut u64, bytes: usize, flags: u32) {
-        sim.refuse_unsafe()?;
-        let context = sim.current()?;
-        let device = sim.contexts[&context].device;
+    fn cuMemAllocManaged [clears out] (out: *mut u64, bytes: usize, flags: u32) {
         if out.is_null() || !matches!(flags, 1 | 2) {
             return Err(Code::INVALID_VALUE);
         }
+        let context = sim.current()?;
+        sim.refuse_unsafe()?;
+        let device = sim.contexts[&context].device;
         sim.clock.charge(cost::alloc(bytes as u64));
         let base = sim.allocate(device, bytes as u64, Source::Managed, context)?;
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, base) }
     }
     fn cuMemAllocPitch_v2 [clears out pitch] (out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: u32) {
-        sim.refuse_unsafe()?;
         let context = sim.current()?;
         let device = sim.contexts[&context].device;
         if out.is_null() || pitch.is_null() || width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
@@ -267,13 +273,13 @@ api! { plain EXPORTS |sim|
         }
         let row = (width as u64).checked_next_multiple_of(SMALL).ok_or(Code::INVALID_VALUE)?;
         let bytes = row.checked_mul(height as u64).ok_or(Code::INVALID_VALUE)?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(pitch, row as usize)? };
+        sim.refuse_unsafe()?;
         sim.clock.charge(cost::alloc(bytes));
         let base = sim.allocate(device, bytes, Source::Plain, context)?;
-        // SAFETY: the caller's pointers.
-        unsafe {
-            must_put(pitch, row as usize)?;
-            must_put(out, base)
-        }
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, base) }
     }
     fn cuMemFree_v2(base: u64) {
         sim.refuse_unsafe()?;
@@ -328,16 +334,18 @@ api! { plain EXPORTS |sim|
         Ok(())
     }
     fn cuMemGetAddressRange_v2 [clears base bytes] (base: *mut u64, bytes: *mut usize, address: u64) {
-        sim.current()?;
         if base.is_null() && bytes.is_null() {
             return Ok(());
         }
+        sim.current()?;
         let (at, length) = match sim.allocation_at(address) {
             Some((at, allocation)) if !allocation.freed => (at, allocation.bytes),
             _ => {
-                let mapping = holding(&sim.mappings, address, |m| m.bytes);
-                let (at, mapping) = mapping.ok_or(Code::NOT_FOUND)?;
-                (at, mapping.bytes)
+                let mapping = holding(&sim.mappings, address, |it| it.bytes);
+                let mapping = mapping.map(|(at, it)| (at, it.bytes));
+                let pinned = holding(&sim.pinned, address, |it| it.bytes);
+                let pinned = pinned.map(|(at, it)| (at, it.bytes));
+                mapping.or(pinned).ok_or(Code::NOT_FOUND)?
             }
         };
         // SAFETY: the caller's pointers; null is legal.

@@ -1,8 +1,8 @@
 //! The driver's stream-ordered calls and its memory pools, as programs see
 //! them; `blocks` finds the memory.
 
-use crate::abi::{Answer, Code, MemAccessDesc, MemPoolProps};
-use crate::blocks::Pool;
+use crate::abi::{ACCESS_READ, ALLOCATION_PINNED, Answer, Code, MemAccessDesc, MemPoolProps};
+use crate::blocks::{PIECE, Pool};
 use crate::clock::cost;
 use crate::entry::{api, must_put};
 use crate::memory::{Allocation, Source};
@@ -10,6 +10,7 @@ use crate::state::Sim;
 use crate::stream::Effect;
 
 const RELEASE_THRESHOLD: u32 = 4;
+
 const RESERVED: u32 = 5;
 const RESERVED_HIGH: u32 = 6;
 const USED: u32 = 7;
@@ -31,14 +32,6 @@ impl Sim {
         }
     }
 
-    /// What `cuMemGetAccess` answers of memory that is no mapping of the program's: an H200 has an
-    /// answer for its own device (`mappings_calls_on_plain_memory`). Of managed memory nobody asked.
-    pub fn access_of(&self, allocation: &Allocation, device: usize) -> Option<u64> {
-        let reaches = allocation.device == device || self.pool_grants(allocation, device);
-        let is_known = matches!(allocation.source, Source::Plain | Source::Pool(_));
-        is_known.then_some(if reaches { 3 } else { 0 })
-    }
-
     fn alloc_ordered(
         &mut self,
         out: *mut u64,
@@ -55,11 +48,16 @@ impl Sim {
             return Err(Code::INVALID_VALUE);
         }
         if bytes == 0 {
-            return Ok(());
+            self.joined_by_default(id)?;
+            return self.refuse_unsafe();
         }
         self.clock.charge(cost::POOL_ALLOC);
         if let Some(capture) = self.streams[&id].capture {
             let graph = self.active(capture)?.graph;
+            // A graph has none that could be exported.
+            if self.pool(pool)?.handle_types != 0 {
+                return Err(Code::NOT_SUPPORTED);
+            }
             let base = self.allocate(device, bytes, Source::Graph(graph), context)?;
             let kept = self.capture_work(capture, id, 0, &[], Effect::Take(base));
             kept.inspect_err(|_| self.discard(base))?;
@@ -83,6 +81,7 @@ impl Sim {
             self.give_block(pool, allocation.offset, allocation.held, stream);
             if let Some(pool) = self.pools.get_mut(&pool) {
                 pool.used -= allocation.bytes;
+                pool.uncounted += stream.map_or(allocation.bytes, |_| 0);
             }
         }
     }
@@ -93,6 +92,9 @@ impl Sim {
         if capture.is_none() {
             self.join_default(id)?;
             self.refuse_unsafe()?;
+        }
+        if let Some(capture) = capture {
+            self.active(capture)?;
         }
         if base == 0 {
             return Ok(());
@@ -112,7 +114,8 @@ impl Sim {
         self.check_unused(&piece, Some(id), "frees");
         match allocation.source {
             Source::Pool(pool) => self.return_to_pool(pool, base, Some(id)),
-            Source::Plain | Source::Managed => {
+            Source::Managed => return Err(Code::NOT_SUPPORTED),
+            Source::Plain => {
                 if let Some(allocation) = self.allocations.get_mut(&base) {
                     allocation.freed = true;
                 }
@@ -136,7 +139,7 @@ impl Sim {
 impl Sim {
     fn set_current_pool(&mut self, device: i32, pool: u64) -> Answer {
         self.refuse_unsafe()?;
-        let device = self.device(device)?;
+        let device = self.device(device).map_err(|_| Code::INVALID_VALUE)?;
         if self.pool(pool)?.device != device {
             return Err(Code::INVALID_DEVICE);
         }
@@ -165,11 +168,16 @@ api! { plain EXPORTS |sim|
         }
         // SAFETY: not null; the caller passes a whole structure.
         let properties = unsafe { properties.read() };
-        let device = sim.device(properties.location.id)?;
+        let device = sim.device(properties.location.id);
+        let device = device.map_err(|_| Code::INVALID_VALUE)?;
+        if properties.alloc_type != ALLOCATION_PINNED {
+            return Err(Code::INVALID_VALUE);
+        }
         let handle = sim.number(0x6d00_0000_0000);
         let mut pool = Pool::new(device, false);
+        pool.handle_types = properties.handle_types;
         if properties.max_size > 0 {
-            pool.limit = properties.max_size as u64;
+            pool.limit = (properties.max_size as u64).next_multiple_of(PIECE);
         }
         sim.pools.insert(handle, pool);
         // SAFETY: the caller's pointer, not null.
@@ -207,7 +215,7 @@ api! { plain EXPORTS |sim|
                 1..=3 => pool.reuse[attribute as usize - 1] = value.cast::<i32>().read(),
                 RELEASE_THRESHOLD => pool.threshold = value.read(),
                 RESERVED_HIGH if value.read() == 0 => pool.reserved_high = pool.reserved,
-                USED_HIGH if value.read() == 0 => pool.used_high = pool.used,
+                USED_HIGH if value.read() == 0 => pool.used_high = pool.all_used(),
                 _ => return Err(Code::INVALID_VALUE),
             }
         }
@@ -222,7 +230,7 @@ api! { plain EXPORTS |sim|
             RELEASE_THRESHOLD => pool.threshold,
             RESERVED => pool.reserved,
             RESERVED_HIGH => pool.reserved_high,
-            USED => pool.used,
+            USED => pool.all_used(),
             USED_HIGH => pool.used_high,
             _ => return Err(Code::INVALID_VALUE),
         };
@@ -232,7 +240,7 @@ api! { plain EXPORTS |sim|
     fn cuMemPoolSetAccess(pool: u64, descriptors: *const MemAccessDesc, count: usize) {
         sim.refuse_unsafe()?;
         sim.pool(pool)?;
-        if descriptors.is_null() || count == 0 {
+        if descriptors.is_null() && count != 0 {
             return Err(Code::INVALID_VALUE);
         }
         for i in 0..count {
@@ -241,8 +249,10 @@ api! { plain EXPORTS |sim|
             if descriptor.location.kind != crate::abi::LOCATION_DEVICE {
                 return Err(Code::NOT_SUPPORTED);
             }
-            if !matches!(descriptor.flags, 0 | 1 | 3) {
-                return Err(Code::INVALID_VALUE);
+            match descriptor.flags {
+                0 | 3 => {}
+                ACCESS_READ => return Err(Code::NOT_SUPPORTED),
+                _ => return Err(Code::INVALID_VALUE),
             }
             let device = sim.device(descriptor.location.id)?;
             if descriptor.flags == 0 && sim.pool(pool)?.device == device {
@@ -253,11 +263,13 @@ api! { plain EXPORTS |sim|
         Ok(())
     }
     fn cuMemPoolGetAccess(out: *mut u32, pool: u64, location: *const crate::abi::MemLocation) {
+        sim.refuse_unsafe()?;
         if location.is_null() {
             return Err(Code::INVALID_VALUE);
         }
         // SAFETY: not null; the caller passes a whole structure.
-        let device = sim.device(unsafe { location.read() }.id)?;
+        let device = sim.device(unsafe { location.read() }.id);
+        let device = device.map_err(|_| Code::INVALID_VALUE)?;
         let access = sim.pool(pool)?.access[device];
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, u32::from(access)) }

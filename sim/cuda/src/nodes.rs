@@ -46,7 +46,9 @@ impl Sim {
     /// has none (docs/measurements/driver-h200.md).
     fn add_fill(&mut self, out: *mut u64, graph: u64, told: FillNode, context: u64) -> Answer {
         let own = match self.allocation_at(told.at) {
-            Some((_, found)) if found.source == Source::Plain => found.context,
+            Some((_, found)) if matches!(found.source, Source::Plain | Source::Managed) => {
+                found.context
+            }
             _ => 0,
         };
         let context = if context == 0 { own } else { context };

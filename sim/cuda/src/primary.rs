@@ -1,38 +1,40 @@
 //! Primary contexts: one of each device, kept as long as somebody retains it.
 
-use crate::abi::{Answer, Code};
+use crate::abi::{Answer, Code, MAP_HOST};
 use crate::entry::{api, must_put, put};
-use crate::state::Sim;
+use crate::state::{Device, Sim};
 
 impl Sim {
     /// As [`Self::drain_ending`], where the next release of a primary context ends it.
     pub fn wait_for_last(&mut self, primary: u64) -> Answer {
-        match self.contexts.get(&primary) {
-            Some(context) if context.references <= 1 => self.drain_ending(primary),
-            _ => Ok(()),
+        let device = self.contexts.get(&primary).map(|context| context.device);
+        match device.filter(|device| self.devices[*device].retains <= 1) {
+            Some(_) => self.drain_ending(primary),
+            None => Ok(()),
         }
     }
 
     /// Another use of the primary context of a device.
     pub fn retain_primary(&mut self, device: usize) -> u64 {
         let id = self.devices[device].primary;
-        match self.contexts.get_mut(&id) {
-            Some(context) => context.references += 1,
-            None => self.add_context(id, device, 0, None),
+        self.devices[device].retains += 1;
+        if !self.contexts.contains_key(&id) {
+            self.add_context(id, device, MAP_HOST, None);
         }
         id
     }
 
     pub fn primary_release(&mut self, device: i32) -> Answer {
-        let primary = self.devices[self.device(device)?].primary;
-        let context = self
-            .contexts
-            .get_mut(&primary)
-            .ok_or(Code::INVALID_CONTEXT)?;
-        if context.references <= 1 {
-            return self.destroy_context(primary);
+        let device = self.device(device)?;
+        let Device {
+            primary, retains, ..
+        } = self.devices[device];
+        match retains {
+            0 => return Err(Code::INVALID_CONTEXT),
+            1 if self.contexts.contains_key(&primary) => self.destroy_context(primary)?,
+            _ => {}
         }
-        context.references -= 1;
+        self.devices[device].retains -= 1;
         Ok(())
     }
 
@@ -73,7 +75,7 @@ api! { plain EXPORTS |sim|
     fn cuDevicePrimaryCtxSetFlags_v2(device: i32, flags: u32) {
         let primary = sim.devices[sim.device(device)?].primary;
         if let Some(context) = sim.contexts.get_mut(&primary) {
-            context.flags = flags;
+            context.flags = flags | (context.flags & MAP_HOST);
         }
         Ok(())
     }

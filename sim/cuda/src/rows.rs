@@ -107,7 +107,7 @@ impl End3D {
         match self.kind {
             MEMORYTYPE_HOST => Ok(self.host),
             MEMORYTYPE_DEVICE | MEMORYTYPE_UNIFIED => Ok(self.device),
-            MEMORYTYPE_ARRAY => Err(Code::NOT_SUPPORTED),
+            MEMORYTYPE_ARRAY if self.array != 0 => Err(Code::NOT_SUPPORTED),
             _ => Err(Code::INVALID_VALUE),
         }
     }

@@ -51,6 +51,8 @@ pub struct Sim {
     pub stream_handles: StreamHandles,
     /// Handles of contexts that have ended: the next ones get them, on whatever device.
     pub spare_contexts: Vec<u64>,
+    /// How often each context stands on the threads' stacks.
+    pub stacked: HashMap<u64, u32>,
     /// The devices of contexts that have ended, by their handles.
     pub ended: HashMap<u64, usize>,
     pub events: HashMap<u64, Event>,
@@ -102,6 +104,8 @@ pub struct Device {
     pub arena: Arena,
     /// The primary context's number, kept over resets.
     pub primary: u64,
+    /// Retains of it: a reset takes none away.
+    pub retains: u32,
     pub default_pool: u64,
     pub current_pool: u64,
 }
@@ -122,6 +126,7 @@ impl Sim {
             streams: HashMap::new(),
             stream_handles: StreamHandles::default(),
             spare_contexts: Vec::new(),
+            stacked: HashMap::new(),
             ended: HashMap::new(),
             events: HashMap::new(),
             ended_events: HashSet::new(),
@@ -160,6 +165,7 @@ impl Sim {
             sim.devices.push(Device {
                 arena,
                 primary,
+                retains: 0,
                 default_pool,
                 current_pool: default_pool,
             });

@@ -6,6 +6,7 @@ use crate::check::Touch;
 use crate::clock::cost;
 use crate::entry::{api, must_put};
 use crate::fill::Fill;
+use crate::host_functions::is_inside;
 use crate::order::Order;
 use crate::state::{Sim, thread};
 use crate::values::Until;
@@ -109,7 +110,15 @@ impl Sim {
                 return Ok(id);
             }
         };
+        // The thread of the host's functions has no context.
+        if is_inside() {
+            return Err(Code::NOT_PERMITTED);
+        }
         let context = self.current()?;
+        // A view has none for each thread.
+        if kind != Kind::Legacy && self.contexts[&context].whole.is_some() {
+            return Err(Code::INVALID_HANDLE);
+        }
         let found = self.contexts[&context]
             .streams
             .iter()
@@ -257,11 +266,11 @@ impl Sim {
 api! { plain EXPORTS |sim|
     fn cuStreamCreate(out: *mut u64, flags: u32) {
         // SAFETY: the caller's pointer.
-        unsafe { create(sim, sim.current()?, out, flags, 0) }
+        unsafe { create(sim, None, out, flags, 0) }
     }
     fn cuStreamCreateWithPriority(out: *mut u64, flags: u32, priority: i32) {
         // SAFETY: the caller's pointer.
-        unsafe { create(sim, sim.current()?, out, flags, priority) }
+        unsafe { create(sim, None, out, flags, priority) }
     }
     fn cuStreamDestroy_v2(stream: u64) {
         sim.destroy_stream(stream)
@@ -271,13 +280,13 @@ api! { plain EXPORTS |sim|
     }
 }
 
-/// `cuStreamCreate` in both forms, and `cuGreenCtxStreamCreate`.
+/// `cuStreamCreate` in both forms, in the current context, and `cuGreenCtxStreamCreate`.
 ///
 /// # Safety
 /// `out` is null or valid for a write.
 pub unsafe fn create(
     sim: &mut Sim,
-    context: u64,
+    context: Option<u64>,
     out: *mut u64,
     flags: u32,
     priority: i32,
@@ -285,6 +294,7 @@ pub unsafe fn create(
     if flags > NON_BLOCKING || out.is_null() {
         return Err(Code::INVALID_VALUE);
     }
+    let context = context.map_or_else(|| sim.current(), Ok)?;
     let kind = if flags == NON_BLOCKING {
         Kind::NonBlocking
     } else {
@@ -299,6 +309,7 @@ api! { streams STREAM_EXPORTS |sim|
     fn cuStreamSynchronize | cuStreamSynchronize_ptsz [stream] (stream: u64) {
         let id = sim.stream(stream)?;
         sim.refuse_captured(id)?;
+        sim.joined_by_default(id)?;
         sim.refuse_unsafe()?;
         sim.clock.charge(cost::STREAM_SYNCHRONIZE);
         sim.join_blocking(id)?;
@@ -328,6 +339,9 @@ api! { streams STREAM_EXPORTS |sim|
     fn cuStreamGetCtx | cuStreamGetCtx_ptsz [stream] (stream: u64, out: *mut u64) {
         let id = sim.stream(stream)?;
         sim.joined_by_default(id)?;
+        if let Some(capture) = sim.streams[&id].capture {
+            sim.active(capture)?;
+        }
         let context = sim.streams[&id].context;
         sim.lacks.context_of_stream(sim.green_of(context) != 0)?;
         // SAFETY: the caller's pointer.

@@ -99,6 +99,15 @@ impl Sim {
         reaches(to, row.to, true) && reaches(from, row.from, false)
     }
 
+    /// Does all that is copied lie on one mapping, or on none? Without a current context nothing
+    /// else is copied (docs/measurements/h100.md).
+    fn is_on_one(&self, [first, last]: [u64; 2]) -> bool {
+        match holding(&self.mappings, first, |it| it.bytes) {
+            Some((base, mapping)) => last < base + mapping.bytes,
+            None => true,
+        }
+    }
+
     /// Copies rows, all from one kind of memory to one other.
     pub fn copy_rows(&mut self, ends: Ends, rows: &[Row], stream: u64, mut when: Return) -> Answer {
         let id = self.stream(stream)?;
@@ -110,6 +119,12 @@ impl Sim {
             self.is_device_address(first.from),
         );
         let makers = self.makers(ends, id)?;
+        let last = rows.last().unwrap_or(first);
+        let ends_at = |at: fn(&Row) -> u64| [at(first), at(last) + last.bytes - 1];
+        let is_on_one = |at| self.is_on_one(ends_at(at));
+        if current_context().is_none() && !(is_on_one(|it| it.to) && is_on_one(|it| it.from)) {
+            return Err(Code::INVALID_VALUE);
+        }
         if !rows.iter().all(|row| self.reaches(makers, row)) {
             return Err(Code::INVALID_VALUE);
         }

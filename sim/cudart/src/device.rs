@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use crate::driver::{Driver, driver};
 use crate::runtime;
-use crate::state::{check, context_of, device, finish, last_error, reset, set_device};
+use crate::state::{check, device, finish, last_error, primary, reset, set_device};
 
 /// CUDA 13.0.
 const VERSION: c_int = 13000;
@@ -21,10 +21,10 @@ runtime! { with_context |driver|
         check((driver.priority_range)(least, greatest))
     }
     fn cudaDeviceEnablePeerAccess(peer: c_int, flags: u32) {
-        check((driver.enable_peer)(context_of(driver, peer)?, flags))
+        check((driver.enable_peer)(primary(driver, peer)?, flags))
     }
     fn cudaDeviceDisablePeerAccess(peer: c_int) {
-        check((driver.disable_peer)(context_of(driver, peer)?))
+        check((driver.disable_peer)(primary(driver, peer)?))
     }
 }
 

@@ -98,7 +98,10 @@ driver! {
     device_attribute = c"cuDeviceGetAttribute", 2000: fn(*mut c_int, c_int, c_int);
     can_access_peer = c"cuDeviceCanAccessPeer", 4000: fn(*mut c_int, c_int, c_int);
     primary_retain = c"cuDevicePrimaryCtxRetain", 7000: fn(*mut u64, c_int);
+    primary_release = c"cuDevicePrimaryCtxRelease", 11000: fn(c_int);
+    primary_state = c"cuDevicePrimaryCtxGetState", 7000: fn(c_int, *mut u32, *mut c_int);
     primary_reset = c"cuDevicePrimaryCtxReset", 11000: fn(c_int);
+    context_flags = c"cuCtxGetFlags", 7000: fn(*mut u32);
     context_get = c"cuCtxGetCurrent", 4000: fn(*mut u64);
     context_set = c"cuCtxSetCurrent", 4000: fn(u64);
     context_device = c"cuCtxGetDevice", 2000: fn(*mut c_int);

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use crate::driver::{CopyRows, IpcMemHandle, RowsEnd};
 use crate::runtime;
-use crate::state::{check, context_of};
+use crate::state::{bind, check, primary};
 
 /// `cudaErrorInvalidValue`.
 const INVALID_VALUE: u32 = 1;
@@ -80,9 +80,6 @@ runtime! { with_context |driver|
         check((driver.mem_alloc)(out, bytes))
     }
     fn cudaFree(at: u64) {
-        if at == 0 {
-            return Ok(());
-        }
         check((driver.mem_free)(at))
     }
     fn cudaMallocPitch(out: *mut u64, pitch: *mut usize, width: usize, height: usize) {
@@ -106,17 +103,15 @@ runtime! { with_context |driver|
         if out.is_null() {
             return Err(INVALID_VALUE);
         }
-        let (mut at, mut pitch) = (0, 0);
+        let (mut at, mut pitch, mut code) = (0, 0, 0);
         if extent.width != 0 && extent.height != 0 && extent.depth != 0 {
             let rows = extent.height.checked_mul(extent.depth).ok_or(INVALID_VALUE)?;
-            check((driver.mem_alloc_pitch)(&mut at, &mut pitch, extent.width, rows, 4))?;
+            code = (driver.mem_alloc_pitch)(&mut at, &mut pitch, extent.width, rows, 4);
         }
-        out.write(PitchedPtr {
-            at,
-            pitch,
-            row_bytes: extent.width,
-            rows: extent.height,
-        });
+        let out = &mut *out;
+        (out.at, out.pitch) = (at, pitch);
+        check(code)?;
+        (out.row_bytes, out.rows) = (extent.width, extent.height);
         Ok(())
     }
     fn cudaMemGetInfo(free: *mut usize, total: *mut usize) {
@@ -141,7 +136,7 @@ runtime! { with_context |driver|
         check((driver.copy_async)(to, from, bytes, stream))
     }
     fn cudaMemcpyPeer | cudaMemcpyPeer_ptds (to: u64, to_device: i32, from: u64, from_device: i32, bytes: usize) {
-        let (there, here) = (context_of(driver, to_device)?, context_of(driver, from_device)?);
+        let (there, here) = (primary(driver, to_device)?, primary(driver, from_device)?);
         check((driver.copy_peer)(to, there, from, here, bytes))
     }
     fn cudaMemcpy2D | cudaMemcpy2D_ptds (to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize, kind: u32) {
@@ -168,9 +163,6 @@ runtime! { with_context |driver|
         check((driver.host_alloc)(out, bytes, 0))
     }
     fn cudaFreeHost(at: *mut c_void) {
-        if at.is_null() {
-            return Ok(());
-        }
         check((driver.host_free)(at))
     }
     fn cudaHostRegister(at: *mut c_void, bytes: usize, flags: u32) {
@@ -179,7 +171,23 @@ runtime! { with_context |driver|
     fn cudaHostUnregister(at: *mut c_void) {
         check((driver.host_unregister)(at))
     }
+    fn cudaIpcGetMemHandle(out: *mut IpcMemHandle, at: u64) {
+        check((driver.ipc_get)(out, at))
+    }
+    fn cudaIpcOpenMemHandle(out: *mut u64, handle: IpcMemHandle, flags: u32) {
+        check((driver.ipc_open)(out, handle, flags))
+    }
+    fn cudaIpcCloseMemHandle(at: u64) {
+        check((driver.ipc_close)(at))
+    }
+}
+
+runtime! { with_driver |driver|
     fn cudaHostGetDevicePointer(out: *mut u64, at: *mut c_void, flags: u32) {
+        if at.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        bind(driver)?;
         check((driver.host_device_pointer)(out, at, flags))
     }
     fn cudaPointerGetAttributes(out: *mut PointerAttributes, at: u64) {
@@ -207,15 +215,6 @@ runtime! { with_context |driver|
             reserved: [0; 8],
         });
         Ok(())
-    }
-    fn cudaIpcGetMemHandle(out: *mut IpcMemHandle, at: u64) {
-        check((driver.ipc_get)(out, at))
-    }
-    fn cudaIpcOpenMemHandle(out: *mut u64, handle: IpcMemHandle, flags: u32) {
-        check((driver.ipc_open)(out, handle, flags))
-    }
-    fn cudaIpcCloseMemHandle(at: u64) {
-        check((driver.ipc_close)(at))
     }
 }
 

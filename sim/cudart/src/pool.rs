@@ -2,28 +2,36 @@
 
 use std::ffi::c_void;
 
+use crate::driver::Driver;
 use crate::runtime;
-use crate::state::check;
+use crate::state::{bind, check};
 
-runtime! { with_context |driver|
+/// The thread's context is made current for a default stream alone: another one tells its own.
+fn bind_for(driver: &Driver, stream: u64) -> Result<(), u32> {
+    const LAST_DEFAULT: u64 = 2;
+    match stream {
+        ..=LAST_DEFAULT => bind(driver),
+        _ => Ok(()),
+    }
+}
+
+runtime! { with_driver |driver|
     fn cudaMallocAsync | cudaMallocAsync_ptsz (out: *mut u64, bytes: usize, stream: u64) {
-        if bytes == 0 && !out.is_null() {
+        if !out.is_null() {
             out.write(0);
-            return Ok(());
         }
+        bind_for(driver, stream)?;
         check((driver.mem_alloc_async)(out, bytes, stream))
     }
     fn cudaMallocFromPoolAsync | cudaMallocFromPoolAsync_ptsz (out: *mut u64, bytes: usize, pool: u64, stream: u64) {
-        if bytes == 0 && !out.is_null() {
+        if !out.is_null() {
             out.write(0);
-            return Ok(());
         }
+        bind_for(driver, stream)?;
         check((driver.mem_alloc_from_pool)(out, bytes, pool, stream))
     }
     fn cudaFreeAsync | cudaFreeAsync_ptsz (at: u64, stream: u64) {
-        if at == 0 {
-            return Ok(());
-        }
+        bind_for(driver, stream)?;
         check((driver.mem_free_async)(at, stream))
     }
     fn cudaDeviceGetDefaultMemPool(out: *mut u64, device: i32) {

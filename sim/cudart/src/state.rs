@@ -9,14 +9,21 @@ use crate::driver::{Driver, driver, initialise};
 /// `cudaErrorUnknown`.
 const UNKNOWN: u32 = 999;
 
-/// Counts device resets: a context bound before one is dead.
-static RESETS: AtomicU64 = AtomicU64::new(0);
+/// `cudaErrorInvalidDevice`.
+const INVALID_DEVICE: u32 = 101;
+/// `cudaErrorDeviceUninitialized`.
+const DEVICE_UNINITIALIZED: u32 = 201;
+/// `cudaErrorContextIsDestroyed`.
+const CONTEXT_IS_DESTROYED: u32 = 709;
+/// The most devices that there are.
+const DEVICES: usize = 8;
+
+/// The primary contexts that the runtime has retained, by device.
+static PRIMARIES: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
 
 thread_local! {
     static DEVICE: Cell<i32> = const { Cell::new(0) };
     static LAST_ERROR: Cell<u32> = const { Cell::new(0) };
-    /// The context that the runtime made current, and the resets before it.
-    static BOUND: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
 pub fn device() -> i32 {
@@ -65,28 +72,69 @@ fn guard(body: impl FnOnce() -> Result<(), u32>) -> u32 {
     finish(caught.unwrap_or(Err(UNKNOWN)))
 }
 
-/// Makes the primary context of the thread's device current, unless the
-/// program made another one current itself.
-fn bind(driver: &Driver) -> Result<(), u32> {
+/// Makes the primary context of the thread's device current, unless the program made another
+/// one current itself. A primary one that has ended begins again.
+pub fn bind(driver: &Driver) -> Result<(), u32> {
     let mut current = 0;
     // SAFETY: a local.
     check(unsafe { (driver.context_get)(&mut current) })?;
-    let (bound, resets) = BOUND.get();
-    let dead = current == bound && resets != RESETS.load(Relaxed);
-    if current != 0 && !dead {
-        return Ok(());
+    if current == 0 {
+        return set_context(driver, DEVICE.get());
     }
-    set_context(driver, DEVICE.get())
+    let (mut flags, mut active, mut device) = (0, 0, 0);
+    // SAFETY: a local.
+    let has_ended = unsafe { (driver.context_flags)(&mut flags) } == CONTEXT_IS_DESTROYED;
+    // SAFETY: locals.
+    unsafe {
+        check((driver.context_device)(&mut device))?;
+        check((driver.primary_state)(device, &mut flags, &mut active))?;
+    }
+    match (has_ended, active != 0) {
+        (false, true) => meet(driver, device, current),
+        (false, false) => Ok(()),
+        (true, false) if primary(driver, device)? == current => Ok(()),
+        // Of another context that has ended it makes nothing.
+        (true, _) => Err(DEVICE_UNINITIALIZED),
+    }
 }
 
-fn set_context(driver: &Driver, device: i32) -> Result<(), u32> {
+/// Retains the current context, where it is the device's primary one and is met for the first
+/// time.
+fn meet(driver: &Driver, device: i32, current: u64) -> Result<(), u32> {
+    let place = PRIMARIES.get(device as usize).ok_or(INVALID_DEVICE)?;
+    if place.load(Relaxed) != 0 {
+        return Ok(());
+    }
     let mut context = 0;
     // SAFETY: a local.
     check(unsafe { (driver.primary_retain)(&mut context, device) })?;
-    // SAFETY: the context was just retained.
-    check(unsafe { (driver.context_set)(context) })?;
-    BOUND.set((context, RESETS.load(Relaxed)));
-    Ok(())
+    if context == current {
+        place.store(context, Relaxed);
+        return Ok(());
+    }
+    // SAFETY: it was retained just now.
+    check(unsafe { (driver.primary_release)(device) })
+}
+
+fn set_context(driver: &Driver, device: i32) -> Result<(), u32> {
+    let context = primary(driver, device)?;
+    // SAFETY: the context is retained.
+    check(unsafe { (driver.context_set)(context) })
+}
+
+/// The primary context of a device, retained once, and once more where it has ended since.
+pub fn primary(driver: &Driver, device: i32) -> Result<u64, u32> {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: two locals; a device that is none the driver refuses.
+    check(unsafe { (driver.primary_state)(device, &mut flags, &mut active) })?;
+    let place = PRIMARIES.get(device as usize).ok_or(INVALID_DEVICE)?;
+    let mut context = place.load(Relaxed);
+    if context == 0 || active == 0 {
+        // SAFETY: a local.
+        check(unsafe { (driver.primary_retain)(&mut context, device) })?;
+        place.store(context, Relaxed);
+    }
+    Ok(context)
 }
 
 /// `cudaSetDevice`.
@@ -95,7 +143,7 @@ pub fn set_device(driver: &Driver, device: i32) -> Result<(), u32> {
     // SAFETY: a local.
     check(unsafe { (driver.device_count)(&mut count) })?;
     if !(0..count).contains(&device) {
-        return Err(101);
+        return Err(INVALID_DEVICE);
     }
     DEVICE.set(device);
     set_context(driver, device)
@@ -103,17 +151,8 @@ pub fn set_device(driver: &Driver, device: i32) -> Result<(), u32> {
 
 /// `cudaDeviceReset`.
 pub fn reset(driver: &Driver) -> Result<(), u32> {
-    RESETS.fetch_add(1, Relaxed);
     // SAFETY: the thread's device exists, or the driver refuses it.
     check(unsafe { (driver.primary_reset)(DEVICE.get()) })
-}
-
-/// The primary context of another device, for peer access.
-pub fn context_of(driver: &Driver, device: i32) -> Result<u64, u32> {
-    let mut context = 0;
-    // SAFETY: a local.
-    check(unsafe { (driver.primary_retain)(&mut context, device) })?;
-    Ok(context)
 }
 
 /// Driver codes and runtime codes are the same numbers.
