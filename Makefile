@@ -181,7 +181,7 @@ endif
 # where something is missing. GPU_TESTS=suites runs other projects' own tests, whose
 # sources are in the folder SOURCES (tests/gpu/suites.py), GPU_TESTS=samples NVIDIA's
 # samples, built in the folder PROGRAMS (tests/gpu/samples.py).
-GPU_TESTS ?= smoke conformance random_programs random_torch starvation identical keep_parity frameworks ipc names checkpoint
+GPU_TESTS ?= smoke conformance random_calls random_programs random_torch starvation identical keep_parity frameworks ipc names checkpoint
 test-gpu: gpu-build
 	@failed=; \
 	for name in $(GPU_TESTS); do \

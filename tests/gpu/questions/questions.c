@@ -1,4 +1,4 @@
-/* What a driver answers where no case of tests/conformance asks: 302 questions in ten groups, of which many may end the
+/* What a driver answers where no case of tests/conformance asks: 693 questions in eleven groups, of which many may end the
  * process. No CUDA headers are needed:
  *   cc -O1 -w -o questions tests/gpu/questions/questions.c -ldl -lpthread && ./questions > real.txt
  *   LD_LIBRARY_PATH=target/debug/sim ./questions > sim.txt; diff real.txt sim.txt
@@ -10,9 +10,10 @@
 #include "captures.h"
 #include "endings.h"
 #include "memory.h"
+#include "nowhere.h"
 
 static const struct { const char *name; void (*ask)(void); } groups[] = {
-    {"capture", g_capture}, {"legacy", g_legacy}, {"waits", g_waits}, {"ipc", g_ipc}, {"crash", g_crash}, {"mapping", g_mapping}, {"pools", g_pools}, {"ends", g_ends}, {"host", g_host}, {"gone", g_gone},
+    {"capture", g_capture}, {"legacy", g_legacy}, {"waits", g_waits}, {"ipc", g_ipc}, {"crash", g_crash}, {"mapping", g_mapping}, {"pools", g_pools}, {"ends", g_ends}, {"host", g_host}, {"gone", g_gone}, {"nowhere", g_nowhere},
 };
 
 static volatile pid_t current;

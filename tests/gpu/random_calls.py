@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""The random calls of tests/differential on a real GPU: right ones and wrong ones, answered
+with the library as without it.
+
+    python3 tests/gpu/random_calls.py                            # about two minutes
+    python3 tests/gpu/random_calls.py --seeds 40 --first 100 legal
+    python3 tests/gpu/random_calls.py --record                   # what the plain driver answers, too
+
+Prints a PASS or FAIL line for each kind, and the kinds of differences. A program of wrong calls
+may end the plain driver's process, or hang in it: it is compared up to there. --record writes
+tests/differential/recorded/GPU, with which `make test` compares the simulated GPU. Needs an NVIDIA
+GPU with 10 GiB free, libcudart.so.13 and a C compiler; --built is the program built already.
+"""
+import argparse
+import concurrent.futures
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import shim_run
+from conformance import ask_gpu, runtime_folder
+
+DIFFERENTIAL = os.path.join(shim_run.ROOT, "tests/differential")
+sys.path.insert(0, DIFFERENTIAL)
+import differ
+import recorded
+
+KINDS = {"legal": ["legal"], "any": []}
+
+
+def answers(run):
+    return run.out.splitlines()
+
+
+def folder_of_gpu():
+    """As the golden files of tests/conformance are named: the GPU and its driver."""
+    name = ask_gpu("name").replace("NVIDIA ", "").split()[0].lower()
+    return os.path.join(DIFFERENTIAL, "recorded", f"{name}-{ask_gpu('driver_version')}")
+
+
+class Programs:
+    """The programs of all seeds and kinds, several at a time."""
+
+    def __init__(self, options, program):
+        self.options, self.program, self.folder = options, program, folder_of_gpu()
+        self.found = runtime_folder()
+
+    def run(self, kind, seed, preload, *flags):
+        command = [self.program, str(seed), str(self.options.calls), *KINDS[kind], *flags]
+        settings = {"MEMCUDA_KEEPER": "off", "MEMCUDA_LOG": "error"}
+        if self.found:
+            settings["LD_LIBRARY_PATH"] = self.found
+        return shim_run.run(command, preload, self.options.limit, **settings)
+
+    def record(self, kind, seed):
+        lines = recorded.kept(answers(self.run(kind, seed, None, "alone")))
+        os.makedirs(self.folder, exist_ok=True)
+        with open(os.path.join(self.folder, f"{kind}-{seed}.txt"), "w") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def compare(self, kind, seed):
+        """(calls compared, calls served, the first difference or None)."""
+        if self.options.record:
+            self.record(kind, seed)
+        bare = self.run(kind, seed, None)
+        preloaded = self.run(kind, seed, os.path.abspath(self.options.library))
+        one, other = answers(bare), answers(preloaded)
+        # The last line of a program that ended early is no answer.
+        if bare.status:
+            one = one[:-1]
+            other = other[: len(one)]
+        elif preloaded.status:
+            other = other[:-1]
+        for line, with_library in zip(one, other):
+            if line != with_library:
+                return len(one), preloaded.served, (seed, differ.kind_of(line, with_library), line, with_library)
+        if len(one) != len(other):
+            return len(one), preloaded.served, (seed, f"ended: {preloaded.reason()}", one[len(other)], "")
+        return len(one), preloaded.served, None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)} (default: both)")
+    parser.add_argument("--seeds", type=int, default=24)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--calls", type=int, default=500)
+    parser.add_argument("--jobs", type=int, default=8, help="programs at one time")
+    parser.add_argument("--limit", type=int, default=120, help="seconds that a program may take")
+    parser.add_argument("--library", default=shim_run.LIBRARY)
+    parser.add_argument("--built", metavar="FILE")
+    parser.add_argument("--record", action="store_true")
+    options = parser.parse_args()
+    unknown = [kind for kind in options.kinds if kind not in KINDS]
+    if unknown:
+        parser.error(f"unknown kind {unknown[0]}; known: {', '.join(KINDS)}")
+    shim_run.need_gpu()
+    shim_run.need_library(options.library)
+    verdicts = shim_run.Verdicts()
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        program = os.path.abspath(options.built or os.path.join(folder, "differential"))
+        if not options.built:
+            subprocess.run([os.path.join(DIFFERENTIAL, "build.sh"), program], check=True)
+        programs = Programs(options, program)
+        seeds = range(options.first, options.first + options.seeds)
+        begun = {kind: [pool.submit(programs.compare, kind, seed) for seed in seeds] for kind in options.kinds or KINDS}
+        for kind, runs in begun.items():
+            runs = [run.result() for run in runs]
+            calls, served = sum(run[0] for run in runs), sum(run[1] for run in runs)
+            differences = [run[2] for run in runs if run[2]]
+            detail = f"{len(runs)} programs, {calls:,} calls, {served:,} served, {len(differences)} differ"
+            lines = [f"\n     seed {seed}, {what}\n     - {line}\n     + {other}" for seed, what, line, other in differences]
+            verdicts.say(not differences and served > 0, kind, detail + "".join(lines))
+    verdicts.finish()
+
+
+if __name__ == "__main__":
+    main()
