@@ -301,7 +301,7 @@ api! { plain EXPORTS |sim|
         // SAFETY: not null; the caller passes a whole structure.
         let device = sim.device(unsafe { location.read() }.id)?;
         // Low addresses nobody has.
-        if address >> 32 != 0 {
+        if address >> 16 != 0 {
             // SAFETY: the caller's pointer.
             unsafe { put(out, 0) };
         }
