@@ -148,4 +148,9 @@ copies! {
     cuMemcpyPeerAsync_ptsz ["cuMemcpyPeerAsync" since 7000 per_thread]
         (to: Address, into: Context, from: Address, out_of: Context, bytes: usize, stream: Stream)
         line((UNIFIED, to), (UNIFIED, from), bytes), When::Named(stream.or_per_thread());
+    cuMemcpy3DPeerAsync ["cuMemcpy3DPeerAsync" since 4000] (block: *const Block, stream: Stream)
+        told(block), When::Named(stream.or_legacy());
+    cuMemcpy3DPeerAsync_ptsz ["cuMemcpy3DPeerAsync" since 7000 per_thread]
+        (block: *const Block, stream: Stream)
+        told(block), When::Named(stream.or_per_thread());
 }

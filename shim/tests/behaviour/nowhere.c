@@ -5,6 +5,7 @@
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, size_t, CUstream);
 CUresult cuMemcpyAsync(CUdeviceptr, CUdeviceptr, size_t, CUstream);
 CUresult cuMemcpyPeerAsync(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
+CUresult cuMemcpy3DPeerAsync(const void *, CUstream);
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr, const void *, size_t, CUstream);
 CUresult cuMemcpyDtoHAsync_v2(void *, CUdeviceptr, size_t, CUstream);
 CUresult cuMemsetD8Async(CUdeviceptr, unsigned char, size_t, CUstream);
@@ -14,6 +15,10 @@ CUresult cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigne
 CUresult cuMemCreate(unsigned long long *, size_t, const void *, unsigned long long);
 CUresult cuMemMap(CUdeviceptr, size_t, size_t, unsigned long long, unsigned long long);
 CUresult cuMemSetAccess(CUdeviceptr, size_t, const void *, size_t);
+
+/* CUDA_MEMCPY3D_PEER. */
+struct end { size_t x, y, z, level; int kind; void *host; CUdeviceptr device; void *array; CUcontext context; size_t pitch, height; };
+struct planes { struct end from, to; size_t width, height, depth; };
 
 static const size_t LONG = 20 * MiB, PAGE = 2 * MiB;
 static CUstream stream;
@@ -72,6 +77,10 @@ int main(void) {
     OK(cuMemsetD8Async(from, 9, LONG, stream));
     OK(cuMemcpyPeerAsync(to, context, from, context, LONG, stream));
     is_copied(to, LONG, 9);
+    struct planes planes = {{.kind = 2, .device = to, .context = context, .pitch = MiB},
+        {.kind = 2, .device = from, .context = context, .pitch = MiB}, MiB, LONG / MiB, 1};
+    OK(cuMemcpy3DPeerAsync(&planes, stream));
+    is_copied(from, LONG, 9);
     memset(hosts, 10, LONG);
     OK(cuMemcpyHtoDAsync_v2(from, hosts, LONG, stream));
     is_copied(from, LONG, 10);

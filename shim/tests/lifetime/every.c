@@ -51,10 +51,8 @@ typedef CUresult allocates_async(CUdeviceptr *, size_t, CUstream);
 typedef CUresult frees_async(CUdeviceptr, CUstream);
 typedef CUresult from_pool(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
 typedef CUresult takes_address(CUdeviceptr), takes_context(CUcontext), takes_device(CUdevice), takes_stream(CUstream);
-typedef CUresult begins(CUstream, int);
-typedef CUresult ends(CUstream, CUgraph *);
-typedef CUresult makes_context(CUcontext *, unsigned, CUdevice);
-typedef CUresult makes(u64 *, const void *);
+typedef CUresult begins(CUstream, int), ends(CUstream, CUgraph *);
+typedef CUresult makes_context(CUcontext *, unsigned, CUdevice), makes(u64 *, const void *);
 typedef CUresult copies(CUdeviceptr, CUdeviceptr, size_t);
 typedef CUresult copies_async(CUdeviceptr, CUdeviceptr, size_t, CUstream);
 typedef CUresult raises(CUdeviceptr, const void *, size_t);
@@ -201,6 +199,8 @@ static void copied_otherwise(CUdeviceptr at, CUstream stream) {
     CALL(cuMemcpy2DAsync_v2_ptsz, shapes_async, &rows, stream);
     CALL(cuMemcpy3DAsync_v2, shapes_async, &slices, stream);
     CALL(cuMemcpy3DAsync_v2_ptsz, shapes_async, &slices, stream);
+    CALL(cuMemcpy3DPeerAsync, shapes_async, &slices, stream);
+    CALL(cuMemcpy3DPeerAsync_ptsz, shapes_async, &slices, stream);
 }
 
 /* To nowhere, which is refused, and to a device that cannot reach the memory. */
