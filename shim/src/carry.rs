@@ -83,11 +83,12 @@ pub fn again(engine: &Engine, block: Block, when: When, real: impl FnOnce() -> C
     made.unwrap_or_else(|code| code)
 }
 
-/// Makes the copy from a context, which is current: only `now`, or as the program called.
+/// Makes the copy from the current context. It is `lent` where the program has none: then a copy
+/// within the device, or one that names contexts, may succeed as it stands.
 fn made(
     engine: &Engine,
     here: (Context, &Device),
-    now: bool,
+    lent: bool,
     mut block: Block,
     when: When,
     real: impl FnOnce() -> Code,
@@ -103,7 +104,7 @@ fn made(
     let is_named = matches!(when, When::Named(_));
     if is_named || far.iter().all(Option::is_none) {
         let is_ours = ends.iter().any(|place| place.ours().is_some());
-        return (now && is_ours).then(|| answered(real())).ok_or(REFUSED);
+        return (lent && is_ours).then(|| answered(real())).ok_or(REFUSED);
     }
     if !captured(engine, when)? {
         block.to = named(block.to, &to, here)?;
