@@ -24,8 +24,9 @@ UNTOLD = re.compile(
 )
 # From here on nothing is told: a capture begins while its stream is waited for; the simulated GPU has memory for all.
 UNSURE = re.compile(r" host_function .* 24=0| alloc_managed .*=0 m\d+ 429496729600")
-# The memory of the H100 that was recorded: the whole of it is told.
-DRIVER = {"MEMCUDA_SIM_DEVICES": "1", "MEMCUDA_SIM_MEMORY": "81079MiB", "MEMCUDA_SIM_CLOCK": "off"}
+# What each recorded GPU's driver calls its memory, which is told.
+MEMORY = {"h100-580.159.04": "81079MiB"}
+DRIVER = {"MEMCUDA_SIM_DEVICES": "1", "MEMCUDA_SIM_CLOCK": "off"}
 PATIENCE = 120
 
 
@@ -54,8 +55,12 @@ def first_difference(program, file):
     command = [program, seed, str(calls), *flags_of(kind)]
     if left_out:
         command.append("skip=" + ",".join(map(str, left_out)))
+    gpu = os.path.basename(os.path.dirname(os.path.abspath(file)))
+    if gpu not in MEMORY:
+        return f"recorded on {gpu}", f"how much memory has it? MEMORY of {os.path.basename(__file__)} does not say"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MEMCUDA_")}
-    done = subprocess.run(command, env={**environment, **DRIVER}, capture_output=True, timeout=PATIENCE)
+    environment.update(DRIVER, MEMCUDA_SIM_MEMORY=MEMORY[gpu])
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE)
     answers = done.stdout.decode(errors="replace").splitlines()
     for line, answer in zip(wanted, answers):
         if line != answer:
