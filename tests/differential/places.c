@@ -88,10 +88,10 @@ static void host_function(void) {
     int s = any_stream();
     Memory *m = prepare(s);
     if (!m) return;
-    /* The library answers these by what it knows; the driver refuses all there. */
+    /* The library answers these by what it knows; the driver refuses all there. Of flags of the host no recording tells. */
     for (int i = 0; i < ASKED; i++) {
         int which = asked.which[i];
-        int is_told = which == RETAIN || which == UNMAP || which == HOST_FLAGS || which == CLEAR_MARK;
+        int is_told = which == RETAIN || which == UNMAP || which == CLEAR_MARK || (which == HOST_FLAGS && alone);
         if (is_told || (which == BEGIN_CAPTURE && !alone)) asked.which[i] = TYPE;
     }
     int code = cuLaunchHostFunc(streams[s].stream, on_host, NULL);

@@ -26,6 +26,8 @@ DIFFERENTIAL = os.path.join(shim_run.ROOT, "tests/differential")
 sys.path.insert(0, DIFFERENTIAL)
 import differ
 import recorded
+from recorded import number
+from shim_run import LATE
 
 KINDS = {"legal": ["legal"], "any": []}
 
@@ -67,18 +69,17 @@ class Programs:
         bare = self.run(kind, seed, None)
         preloaded = self.run(kind, seed, os.path.abspath(self.options.library))
         one, other = answers(bare), answers(preloaded)
-        # The last line of a program that ended early is no answer.
-        if bare.status:
-            one = one[:-1]
-            other = other[: len(one)]
-        elif preloaded.status:
-            other = other[:-1]
+        # The last line is "end", or no answer.
+        one, other = one[:-1], other[:-1]
         for line, with_library in zip(one, other):
             if line != with_library:
-                return len(one), preloaded.served, (seed, differ.kind_of(line, with_library), line, with_library)
-        if len(one) != len(other):
-            return len(one), preloaded.served, (seed, f"ended: {preloaded.reason()}", one[len(other)], "")
-        return len(one), preloaded.served, None
+                return number(line), preloaded.served, (seed, differ.kind_of(line, with_library), line, with_library)
+        compared = min(len(one), len(other))
+        # What the plain driver ends may go on with the library; cut off at the limit no program is done.
+        if preloaded.status not in (0, bare.status) or LATE in (bare.status, preloaded.status):
+            ends = f"ended {bare.status} after {len(one)} calls", f"ended {preloaded.status} after {len(other)}"
+            return compared, preloaded.served, (seed, "one ends early", *ends)
+        return compared, preloaded.served, None
 
 
 def main():
