@@ -2,10 +2,10 @@
 //! stands for an allocation as well, or nothing of ours. What programs ask, export
 //! and copy is answered the same for both. Changes nothing.
 
-use memcuda_core::driver::Address;
+use memcuda_core::driver::{Address, Context};
 use memcuda_core::driver::real::Real;
 use memcuda_core::pages::{Found, Pages, Run};
-use memcuda_core::pool::{BlockInfo, Order, Owner, Pool};
+use memcuda_core::pool::{BlockInfo, Grantee, Order, Owner, Pool};
 use memcuda_core::units::MIB;
 use std::ops::Range;
 
@@ -124,6 +124,25 @@ impl<'a> Memory<'a> {
         match self.below {
             Below::Pool(_) => self.block.owner == Owner::Context && has_stream,
             Below::Pages(_) => true,
+        }
+    }
+
+    /// Does a context reach it, by what the program asked for? Its device may reach all of the pool,
+    /// for other contexts' sake. What is opened by name, or is made of torch's pages, says so itself.
+    pub fn is_reached_from(&self, (context, device): (Context, &Device)) -> bool {
+        match self.below {
+            _ if device.ordinal == self.device.ordinal => true,
+            Below::Pool(pool) if !self.block.attached => {
+                let to = match self.block.owner {
+                    Owner::Context => Grantee::Contexts {
+                        reader: device.views.whole(context),
+                        owner: self.device.views.whole(self.block.context),
+                    },
+                    Owner::MemoryPool => Grantee::MemoryPool,
+                };
+                pool.is_granted(device.ordinal, to)
+            }
+            _ => true,
         }
     }
 

@@ -108,6 +108,7 @@ pub const ATTRIBUTE_DECOMPRESS: i32 = 136;
 pub mod pointer {
     pub const CONTEXT: u32 = 1;
     pub const MEMORY_TYPE: u32 = 2;
+    pub const DEVICE_POINTER: u32 = 3;
     pub const HOST_POINTER: u32 = 4;
     pub const P2P_TOKENS: u32 = 5;
     pub const SYNC_MEMOPS: u32 = 6;

@@ -128,6 +128,11 @@ impl<D: Driver> Pool<D> {
         self.lock().peers.has(device)
     }
 
+    /// Was another device let in on this account?
+    pub fn is_granted(&self, device: u32, to: Grantee) -> bool {
+        self.lock().peers.granted.contains(&(device, to))
+    }
+
     /// Ends a grant. The device loses its access with the last one, once what
     /// the reader's context runs is over; where that cannot be waited for, it keeps
     /// what it can reach already. Others build during that wait.

@@ -20,13 +20,11 @@ UNTOLD = re.compile(
     r"(attributes?|map_wrongly|range) \[-1\]"  # whatever the driver finds last
     r"|of_hosts \[h\S+ pointer"
     r"|\[m\d+!\+\d+ of \d+ k1 d\d\](?!.* cudaFree)"  # what is freed of a context's memory may be known still
-    r"|fill_wrongly \[4096\]"  # misuse, by the simulated GPU
 )
 # From here on nothing is told: a capture begins while its stream is waited for; the simulated GPU has memory for all.
 UNSURE = re.compile(r" host_function .* 24=0| alloc_managed .*=0 m\d+ 429496729600")
-# What each recorded GPU's driver calls its memory, which is told.
-MEMORY = {"h100-580.159.04": "81079MiB"}
-DRIVER = {"MEMCUDA_SIM_DEVICES": "1", "MEMCUDA_SIM_CLOCK": "off"}
+# What was recorded on: how many devices there were, and what the driver calls the memory of each, which is told.
+GPUS = {"h100-580.159.04": ("1", "81079MiB"), "h100-x2-580.159.04": ("2", "81079MiB")}
 PATIENCE = 120
 
 
@@ -56,10 +54,11 @@ def first_difference(program, file):
     if left_out:
         command.append("skip=" + ",".join(map(str, left_out)))
     gpu = os.path.basename(os.path.dirname(os.path.abspath(file)))
-    if gpu not in MEMORY:
-        return f"recorded on {gpu}", f"how much memory has it? MEMORY of {os.path.basename(__file__)} does not say"
+    if gpu not in GPUS:
+        return f"recorded on {gpu}", f"how many, of how much memory? GPUS of {os.path.basename(__file__)} does not say"
+    devices, memory = GPUS[gpu]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MEMCUDA_")}
-    environment.update(DRIVER, MEMCUDA_SIM_MEMORY=MEMORY[gpu])
+    environment.update(MEMCUDA_SIM_CLOCK="off", MEMCUDA_SIM_DEVICES=devices, MEMCUDA_SIM_MEMORY=memory)
     done = subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE)
     answers = done.stdout.decode(errors="replace").splitlines()
     for line, answer in zip(wanted, answers):

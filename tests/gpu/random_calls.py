@@ -37,8 +37,10 @@ def answers(run):
 
 
 def folder_of_gpu():
-    """As the golden files of tests/conformance are named: the GPU and its driver."""
+    """As the golden files of tests/conformance are named: the GPU and its driver. A program uses two, where there are."""
     name = ask_gpu("name").replace("NVIDIA ", "").split()[0].lower()
+    if int(ask_gpu("count")) > 1:
+        name += "-x2"
     return os.path.join(DIFFERENTIAL, "recorded", f"{name}-{ask_gpu('driver_version')}")
 
 

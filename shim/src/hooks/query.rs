@@ -54,7 +54,11 @@ crate::hooks! {
         let block = match whose::of(engine, address) {
             Whose::Foreign => return code,
             Whose::Freed => None,
-            Whose::Live(memory) => Some(memory.block),
+            // Of another device's memory a context knows what it reaches.
+            Whose::Live(memory) => {
+                let reached = |here| memory.is_reached_from(here);
+                engine.current().is_ok_and(reached).then_some(memory.block)
+            }
         };
         boundary::unanswered();
         if code != Code::SUCCESS || (base.is_null() && bytes.is_null()) {

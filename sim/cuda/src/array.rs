@@ -54,8 +54,8 @@ impl Sim {
         channels: u32,
         levels: u32,
     ) -> Answer {
-        self.refuse_unsafe()?;
         let device = self.current_device()?;
+        self.refuse_unsafe()?;
         if out.is_null() || extent[0] == 0 || !matches!(channels, 1 | 2 | 4) {
             return Err(Code::INVALID_VALUE);
         }

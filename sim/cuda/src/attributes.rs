@@ -10,6 +10,7 @@ use crate::memory::{Allocation, Source, holding};
 use crate::state::Sim;
 
 const MEMORY_TYPE: u32 = 2;
+const DEVICE_POINTER: u32 = 3;
 const HOST_POINTER: u32 = 4;
 const TOKENS: u32 = 5;
 const SYNC_MEMOPS: u32 = 6;
@@ -99,9 +100,7 @@ impl Sim {
             4 if managed => Long(address),
             3 => {
                 let reader = &self.contexts[&self.current()?];
-                let reaches = reader.device == allocation.device
-                    || reader.peers.contains(&allocation.device)
-                    || self.pool_grants(allocation, reader.device);
+                let reaches = self.is_reached(reader, allocation);
                 Long(reaches.then_some(address).ok_or(Code::INVALID_VALUE)?)
             }
             5 => Value::Tokens,
@@ -219,7 +218,7 @@ impl Sim {
 api! { plain EXPORTS |sim|
     fn cuPointerGetAttribute(out: *mut c_void, attribute: u32, address: u64) {
         let value = sim.attribute(attribute, address);
-        if attribute == HOST_POINTER && value.is_err() && sim.is_known(address) {
+        if matches!(attribute, DEVICE_POINTER | HOST_POINTER) && value.is_err() && sim.is_known(address) {
             // It is told, too, that there is none.
             // SAFETY: the caller passes the type of the attribute.
             unsafe { put(out.cast(), 0_u64) };

@@ -25,8 +25,8 @@ pub struct Context {
     pub waits: (Order, u64),
     /// The error that stays: a kernel crashed.
     pub error: Option<Code>,
-    /// Devices whose memory this context may touch.
-    pub peers: Vec<usize>,
+    /// Contexts of other devices whose memory this one may touch.
+    pub peers: Vec<u64>,
 }
 
 /// Of the ways in which the host waits a context has one.
@@ -70,6 +70,9 @@ impl Sim {
         self.drain_ending(id)?;
         self.abandon(id);
         self.ended.insert(id, self.contexts[&id].device);
+        for context in self.contexts.values_mut() {
+            context.peers.retain(|peer| *peer != id);
+        }
         let doomed: Vec<u64> = self
             .allocations
             .iter()
@@ -290,11 +293,11 @@ api! { plain EXPORTS |sim|
         unsafe { must_put(out, sim.contexts[&context].id) }
     }
     fn cuCtxGetFlags(out: *mut u32) {
-        // A broken one answers, too.
+        // A broken one answers, too; one that has ended has none left.
         let context = current_context().ok_or(Code::INVALID_CONTEXT)?;
-        let context = sim.contexts.get(&context).ok_or(Code::CONTEXT_IS_DESTROYED)?;
+        let flags = sim.contexts.get(&context).map_or(0, |context| context.flags);
         // SAFETY: the caller's pointer.
-        unsafe { must_put(out, context.flags) }
+        unsafe { must_put(out, flags) }
     }
     fn cuCtxSetFlags(flags: u32) {
         let context = sim.current()?;
@@ -339,30 +342,6 @@ api! { plain EXPORTS |sim|
     fn cuCtxSynchronize_v2(context: u64) {
         let context = sim.context(context)?;
         sim.synchronize_context(context)
-    }
-    fn cuCtxEnablePeerAccess(peer: u64, flags: u32) {
-        let own = sim.current()?;
-        let device = sim.contexts.get(&peer).ok_or(Code::INVALID_CONTEXT)?.device;
-        let context = sim.contexts.get_mut(&own).ok_or(Code::INVALID_CONTEXT)?;
-        if flags != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        if context.device == device {
-            return Err(Code::PEER_ACCESS_UNSUPPORTED);
-        }
-        if context.peers.contains(&device) {
-            return Err(Code::PEER_ACCESS_ALREADY_ENABLED);
-        }
-        context.peers.push(device);
-        Ok(())
-    }
-    fn cuCtxDisablePeerAccess(peer: u64) {
-        let own = sim.current()?;
-        let device = sim.contexts.get(&peer).ok_or(Code::INVALID_CONTEXT)?.device;
-        let context = sim.contexts.get_mut(&own).ok_or(Code::INVALID_CONTEXT)?;
-        let found = context.peers.iter().position(|p| *p == device);
-        context.peers.remove(found.ok_or(Code::PEER_ACCESS_NOT_ENABLED)?);
-        Ok(())
     }
 }
 

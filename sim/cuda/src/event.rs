@@ -68,8 +68,9 @@ impl Sim {
     fn record(&mut self, handle: u64, stream: u64, flags: u32) -> Answer {
         let context = self.event(handle)?.context;
         let id = self.stream(stream)?;
-        if self.streams[&id].capture.is_none() {
-            self.joined_by_default(id)?;
+        match self.streams[&id].capture {
+            None => self.joined_by_default(id).map(drop)?,
+            Some(capture) => self.active(capture).map(drop)?,
         }
         if self.streams[&id].context != context {
             return Err(Code::INVALID_HANDLE);

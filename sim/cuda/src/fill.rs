@@ -49,11 +49,14 @@ impl Fill {
     }
 }
 
+/// Below it the system maps nothing, and no memory of a device lies.
+const LOWEST: u64 = 1 << 16;
+
 impl Sim {
     /// What a fill writes, and how long that takes; refused where it is no range.
     fn writes(&self, fill: &Fill) -> Result<(Vec<Touch>, u64), Code> {
         let (bytes, span) = fill.bytes().ok_or(Code::INVALID_VALUE)?;
-        if fill.at == 0 || !fill.at.is_multiple_of(fill.element) || !self.is_range(fill.at, span) {
+        if fill.at < LOWEST || !fill.at.is_multiple_of(fill.element) || !self.is_range(fill.at, span) {
             return Err(Code::INVALID_VALUE);
         }
         let (call, write) = (self.call, true);

@@ -11,7 +11,7 @@ use crate::abi::{
 use crate::arena::{GRANULE, Import, Keep, reopen};
 use crate::clock::cost;
 use crate::entry::{api, must_put};
-use crate::memory::holding;
+use crate::memory::{Source, holding};
 use crate::state::Sim;
 
 #[derive(Default)]
@@ -133,6 +133,12 @@ impl Sim {
         on_granules || self.resolve(base, bytes).is_ok()
     }
 
+    /// No file is had of it.
+    fn is_managed(&self, at: u64) -> bool {
+        self.allocation_at(at)
+            .is_some_and(|(_, a)| a.source == Source::Managed)
+    }
+
     /// The object number of another process's arena, or of our own.
     pub fn object_of(&mut self, import: &Import) -> u32 {
         if let Some(own) = self.devices.iter().position(|d| d.arena.id == import.arena) {
@@ -227,7 +233,7 @@ api! { plain EXPORTS |sim|
         if out.is_null() || bytes == 0 || odd {
             return Err(Code::INVALID_VALUE);
         }
-        let refused = match sim.is_had(base, bytes as u64) {
+        let refused = match sim.is_had(base, bytes as u64) && !sim.is_managed(base) {
             false => Some(Code::INVALID_VALUE),
             // A mapping over PCIe of its own this GPU has none.
             true => (flags != 0).then_some(Code::NOT_SUPPORTED),

@@ -88,9 +88,9 @@ api! { plain EXPORTS |sim|
         if at == 0 {
             return Ok(());
         }
-        // It needs no context, but a broken one is told.
+        // It needs no context, but one that is broken, or has ended, is told.
         match sim.current() {
-            Err(Code::INVALID_CONTEXT | Code::CONTEXT_IS_DESTROYED) => {}
+            Err(Code::INVALID_CONTEXT) => {}
             current => _ = current?,
         }
         sim.unpin(at, Code::INVALID_VALUE)?;
@@ -125,7 +125,10 @@ api! { plain EXPORTS |sim|
         sim.unpin(at, Code::HOST_MEMORY_NOT_REGISTERED)
     }
     fn cuMemHostGetFlags(out: *mut u32, at: u64) {
-        sim.current()?;
+        let context = sim.current()?;
+        if !sim.is_address_reached(&sim.contexts[&context], at) {
+            return Err(Code::INVALID_VALUE);
+        }
         let managed = sim.allocation_at(at).filter(|(_, it)| it.source == Source::Managed);
         if !sim.is_known_to_host(at) && managed.is_none() {
             return Err(Code::INVALID_VALUE);
@@ -137,8 +140,8 @@ api! { plain EXPORTS |sim|
         unsafe { must_put(out, flags) }
     }
     fn cuMemHostGetDevicePointer_v2 [clears out] (out: *mut u64, at: u64, _flags: u32) {
-        sim.current()?;
-        if !sim.is_known_to_host(at) {
+        let context = sim.current()?;
+        if !sim.is_known_to_host(at) || !sim.is_address_reached(&sim.contexts[&context], at) {
             return Err(Code::INVALID_VALUE);
         }
         // Of a mapping it is the begin.

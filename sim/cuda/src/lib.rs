@@ -48,6 +48,7 @@ mod multicast;
 mod nodes;
 mod old_libc;
 mod order;
+mod peers;
 mod primary;
 mod ranges;
 mod rows;

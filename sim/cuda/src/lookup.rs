@@ -93,6 +93,7 @@ fn tables() -> impl Iterator<Item = &'static (&'static str, Export)> {
         crate::module::EXPORTS,
         crate::multicast::EXPORTS,
         crate::nodes::EXPORTS,
+        crate::peers::EXPORTS,
         crate::mempool::EXPORTS,
         crate::mempool::STREAM_EXPORTS,
         crate::primary::EXPORTS,

@@ -5,12 +5,12 @@ use std::os::fd::AsRawFd;
 use crate::abi::{ACCESS_READ, ACCESS_READ_WRITE, Answer, Code, LOCATION_DEVICE, MemAccessDesc};
 use crate::address::{map_file, reserve_address, unmap_file};
 use crate::arena::GRANULE;
-use crate::check::{Touch, misuse, span};
+use crate::check::{misuse, span};
 use crate::clock::cost;
 use crate::entry::{api, must_put, put};
-use crate::memory::{Piece, Source, holding};
+use crate::memory::holding;
 use crate::settings::MAX_DEVICES;
-use crate::state::{Sim, current_context};
+use crate::state::Sim;
 use crate::uses::Uses;
 
 /// More than this the address space does not hold, as on the H200.
@@ -112,81 +112,6 @@ impl Sim {
             self.views -= 1;
             // SAFETY: the range is a mapping inside one of our reservations.
             unsafe { unmap_file(base, mapping.bytes) };
-        }
-    }
-
-    /// Can a device copy to or from these bytes of a device? The driver carries
-    /// cudaMalloc's memory over the host where the device cannot reach it,
-    /// and no other. What is no memory at all is left to the checker.
-    pub fn copies_reach(&self, device: usize, base: u64, bytes: u64, write: bool) -> bool {
-        let pieces = self.resolve(base, bytes).unwrap_or_default();
-        pieces.iter().all(
-            |piece| match (self.mapping_at(piece.va), self.allocation_at(piece.va)) {
-                (Some(mapping), _) => mapping.grants(device, write),
-                (_, Some((_, a))) if matches!(a.source, Source::Pool(_)) => {
-                    a.device == device || self.pool_grants(a, device)
-                }
-                _ => true,
-            },
-        )
-    }
-
-    /// Can a context's device fill these bytes? Nobody carries a fill. What is
-    /// no memory at all is left to the checker. A context that has ended fills nothing.
-    pub fn fills_reach(&self, context: u64, touch: &Touch) -> bool {
-        let Some(context) = self.contexts.get(&context) else {
-            return false;
-        };
-        let pieces = self.resolve(touch.base, touch.bytes).unwrap_or_default();
-        pieces.iter().all(|piece| match self.mapping_at(piece.va) {
-            Some(mapping) => mapping.grants(context.device, true),
-            None => self.allocation_at(piece.va).is_none_or(|(_, a)| {
-                a.device == context.device
-                    || matches!(a.source, Source::Managed)
-                    || context.peers.contains(&a.device)
-                    || self.pool_grants(a, context.device)
-            }),
-        })
-    }
-
-    fn mapping_at(&self, address: u64) -> Option<&Mapping> {
-        holding(&self.mappings, address, |m| m.bytes).map(|(_, mapping)| mapping)
-    }
-
-    /// May the device of this stream do that to this memory?
-    pub fn check_device_access(&self, id: u32, touch: &Touch, piece: &Piece) {
-        let context = &self.contexts[&self.streams[&id].context];
-        let allowed = match self.mapping_at(piece.va) {
-            Some(mapping) => {
-                let own = self.handles[&mapping.handle].device;
-                // Between contexts each end is its own device's. Which device a
-                // copy needs was asked when it was called; it is the same for a
-                // graph's.
-                let carried = touch.call.starts_with("cuMemcpy") && touch.call.contains("Peer");
-                let copied = touch.call.starts_with("cuMemcpy") && !carried;
-                // One that has ended elsewhere makes none: the copy was refused.
-                let current = current_context().and_then(|current| self.contexts.get(&current));
-                let current = current.map(|current| current.device);
-                mapping.grants(context.device, touch.write)
-                    || (carried && mapping.grants(own, touch.write))
-                    || (copied && current.is_some_and(|d| mapping.grants(d, touch.write)))
-            }
-            None => self.allocation_at(piece.va).is_none_or(|(_, a)| {
-                a.device == context.device
-                    || context.peers.contains(&a.device)
-                    || touch.call.starts_with("cuMemcpy")
-                    || self.pool_grants(a, context.device)
-            }),
-        };
-        if !allowed {
-            misuse(&format!(
-                "{} on {} of device {} {} {}, to which that device has no such access",
-                touch.call,
-                self.stream_name(id),
-                context.device,
-                if touch.write { "writes" } else { "reads" },
-                span(piece.va, piece.bytes),
-            ));
         }
     }
 }

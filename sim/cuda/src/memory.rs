@@ -337,7 +337,10 @@ api! { plain EXPORTS |sim|
         if base.is_null() && bytes.is_null() {
             return Ok(());
         }
-        sim.current()?;
+        let context = sim.current()?;
+        if !sim.is_address_reached(&sim.contexts[&context], address) {
+            return Err(Code::NOT_FOUND);
+        }
         let (at, length) = match sim.allocation_at(address) {
             Some((at, allocation)) if !allocation.freed => (at, allocation.bytes),
             _ => {

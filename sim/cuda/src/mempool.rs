@@ -141,7 +141,7 @@ impl Sim {
         self.refuse_unsafe()?;
         let device = self.device(device).map_err(|_| Code::INVALID_VALUE)?;
         if self.pool(pool)?.device != device {
-            return Err(Code::INVALID_DEVICE);
+            return Err(Code::INVALID_VALUE);
         }
         self.devices[device].current_pool = pool;
         Ok(())

@@ -1,6 +1,7 @@
 //! Nodes that a program adds to a graph by itself: fills.
 
 use crate::abi::{Answer, Code};
+use crate::check::Touch;
 use crate::entry::{api, must_put};
 use crate::fill::Fill;
 use crate::graph::Graph;
@@ -43,7 +44,7 @@ impl Sim {
     }
 
     /// Without a context that of the memory is taken; mapped and stream-ordered memory
-    /// has none (docs/measurements/driver-h200.md).
+    /// has none (docs/measurements/driver-h200.md), and is filled by whom it is opened to alone.
     fn add_fill(&mut self, out: *mut u64, graph: u64, told: FillNode, context: u64) -> Answer {
         let own = match self.allocation_at(told.at) {
             Some((_, found)) if matches!(found.source, Source::Plain | Source::Managed) => {
@@ -66,11 +67,11 @@ impl Sim {
             pitch: told.pitch as u64,
         };
         let node = self.fill_node(fill, context)?;
-        if !node
-            .touches
-            .iter()
-            .all(|touch| self.resolve(touch.base, touch.bytes).is_ok())
-        {
+        let may = |touch: &Touch| {
+            let is_there = self.resolve(touch.base, touch.bytes).is_ok();
+            is_there && (own != 0 || self.fills_reach(context, touch))
+        };
+        if !node.touches.iter().all(may) {
             return Err(Code::INVALID_VALUE);
         }
         let graph = self.graphs.get_mut(&graph).ok_or(Code::INVALID_VALUE)?;

@@ -101,7 +101,7 @@ driver! {
     primary_release = c"cuDevicePrimaryCtxRelease", 11000: fn(c_int);
     primary_state = c"cuDevicePrimaryCtxGetState", 7000: fn(c_int, *mut u32, *mut c_int);
     primary_reset = c"cuDevicePrimaryCtxReset", 11000: fn(c_int);
-    context_flags = c"cuCtxGetFlags", 7000: fn(*mut u32);
+    context_id = c"cuCtxGetId", 12000: fn(u64, *mut u64);
     context_get = c"cuCtxGetCurrent", 4000: fn(*mut u64);
     context_set = c"cuCtxSetCurrent", 4000: fn(u64);
     context_device = c"cuCtxGetDevice", 2000: fn(*mut c_int);

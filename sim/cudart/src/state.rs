@@ -79,11 +79,13 @@ pub fn bind(driver: &Driver) -> Result<(), u32> {
     // SAFETY: a local.
     check(unsafe { (driver.context_get)(&mut current) })?;
     if current == 0 {
-        return set_context(driver, DEVICE.get());
+        // Whichever device was set before.
+        DEVICE.set(0);
+        return set_context(driver, 0);
     }
-    let (mut flags, mut active, mut device) = (0, 0, 0);
+    let (mut flags, mut active, mut device, mut id) = (0, 0, 0, 0);
     // SAFETY: a local.
-    let has_ended = unsafe { (driver.context_flags)(&mut flags) } == CONTEXT_IS_DESTROYED;
+    let has_ended = unsafe { (driver.context_id)(0, &mut id) } == CONTEXT_IS_DESTROYED;
     // SAFETY: locals.
     unsafe {
         check((driver.context_device)(&mut device))?;

@@ -11,9 +11,10 @@
 #include "endings.h"
 #include "memory.h"
 #include "nowhere.h"
+#include "devices.h"
 
 static const struct { const char *name; void (*ask)(void); } groups[] = {
-    {"capture", g_capture}, {"legacy", g_legacy}, {"waits", g_waits}, {"ipc", g_ipc}, {"crash", g_crash}, {"mapping", g_mapping}, {"pools", g_pools}, {"ends", g_ends}, {"host", g_host}, {"gone", g_gone}, {"nowhere", g_nowhere},
+    {"capture", g_capture}, {"legacy", g_legacy}, {"waits", g_waits}, {"ipc", g_ipc}, {"crash", g_crash}, {"mapping", g_mapping}, {"pools", g_pools}, {"ends", g_ends}, {"host", g_host}, {"gone", g_gone}, {"nowhere", g_nowhere}, {"devices", g_devices},
 };
 
 static volatile pid_t current;
