@@ -16,8 +16,8 @@ use memcuda_core::pool::{Grantee, Owner};
 
 use crate::driver::calls::{Calls, MemPool};
 use crate::driver::shapes::{Block, DEVICE, End, HOST, UNIFIED};
-use crate::engine::Engine;
 use crate::engine::boundary::answered;
+use crate::engine::{self, Engine};
 use crate::engine::device::Device;
 use crate::pool;
 use crate::room::{self, with_room};
@@ -64,6 +64,35 @@ impl<'a> Place<'a> {
             Place::Host => None,
         }
     }
+}
+
+/// Is this a copy that is queued by a thread without a current context, where there are several
+/// devices? Of mapped memory that the stream's device does not reach the driver makes none, but
+/// ends the process (driver 580, signal 11; docs/measurements/h100.md).
+pub fn is_nowhere(when: When) -> bool {
+    let is_so = |engine: &Engine| {
+        engine.devices.len() > 1 && engine.calls.current() == Err(Code::INVALID_CONTEXT)
+    };
+    matches!(when, When::Queued(_)) && engine::running().is_some_and(is_so)
+}
+
+/// Makes such a copy: where memory of ours is at an end from the stream's context, so that the
+/// driver makes or refuses it; any other is the program's own call.
+pub fn from_nowhere(
+    engine: &Engine,
+    block: Block,
+    when: When,
+    real: impl Fn() -> Code + Copy,
+) -> Code {
+    let is_ours = block.places().any(|at| whose::is_ours(engine, at));
+    let (true, When::Queued(stream)) = (is_ours, when) else {
+        return answered(real());
+    };
+    let Ok(here) = engine.of_stream(stream) else {
+        return answered(real());
+    };
+    let make = || made(engine, here, true, block, when, real);
+    engine.calls.within(here.0, make).and_then(|made| made).unwrap_or_else(|code| code)
 }
 
 /// Makes a copy that the driver refused, where it refused it because of the
@@ -270,6 +299,26 @@ fn open(engine: &Engine, memory: &Memory, here: (Context, &Device)) -> Result<()
         .relaxed(|| with_room(engine, || room::Place::Device(here.1), open));
     // Devices that cannot reach each other: the copy stays refused.
     opened.ok().map_err(|_| REFUSED)
+}
+
+/// Opens what a node of a graph fills or copies to the device of a context, which makes it. Says
+/// whether anything was opened that lies elsewhere; stream-ordered memory, which the driver opens
+/// to nobody by itself, is not.
+pub fn open_for_graph(
+    engine: &Engine,
+    places: impl IntoIterator<Item = Address>,
+    context: Context,
+) -> bool {
+    let Ok(device) = engine.device_of(context) else {
+        return false;
+    };
+    let elsewhere = |memory: &Memory| {
+        memory.device.ordinal != device.ordinal && memory.block.owner == Owner::Context
+    };
+    let places = places.into_iter();
+    let memories = places.filter_map(|at| whose::live(engine, at).filter(elsewhere));
+    let opened = memories.map(|memory| open(engine, &memory, (context, device)).is_ok());
+    opened.fold(false, |any, opened| any | opened)
 }
 
 /// Makes the copy, by a call that names both contexts.

@@ -2,7 +2,7 @@
 //! stands for an allocation as well, or nothing of ours. What programs ask, export
 //! and copy is answered the same for both. Changes nothing.
 
-use memcuda_core::driver::{Address, Context};
+use memcuda_core::driver::Address;
 use memcuda_core::driver::real::Real;
 use memcuda_core::pages::{Found, Pages, Run};
 use memcuda_core::pool::{BlockInfo, Grantee, Order, Owner, Pool};
@@ -127,9 +127,13 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Does a context reach it, by what the program asked for? Its device may reach all of the pool,
-    /// for other contexts' sake. What is opened by name, or is made of torch's pages, says so itself.
-    pub fn is_reached_from(&self, (context, device): (Context, &Device)) -> bool {
+    /// Does the current context reach it, by what the program asked for? Its device may reach all
+    /// of the pool, for other contexts' sake. What is opened by name, or is made of torch's
+    /// pages, says so itself, as does the driver where there is no current context.
+    pub fn is_reached(&self, engine: &Engine) -> bool {
+        let Ok((context, device)) = engine.current() else {
+            return true;
+        };
         match self.below {
             _ if device.ordinal == self.device.ordinal => true,
             Below::Pool(pool) if !self.block.attached => {

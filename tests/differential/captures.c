@@ -119,6 +119,8 @@ static void fill_node(void) {
     if (c < 0 || ended_is_current() || cuGraphCreate(&made, 0)) return;
     CUDA_MEMSET_NODE_PARAMS wanted = {.dst = m->base, .pitch = 16, .value = 4, .elementSize = element, .width = 4,
         .height = 1};
+    /* The library opens its memory for it, all of it and for good (docs/differences.md). */
+    opened |= with_context && !alone && contexts[c].device != m->device;
     int code = cuGraphAddMemsetNode(&node, made, NULL, 0, &wanted, with_context ? contexts[c].context : NULL);
     say(" m%d of %u with context %d=%d", index_of(m), element, with_context, code);
     *g = (Graph){.graph = made, .context = c};

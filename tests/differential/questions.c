@@ -25,7 +25,8 @@ static void say_attribute(int attribute, const unsigned char *bytes, Memory *m) 
     memcpy(&word, bytes, sizeof word);
     switch (attribute) {
     case POINTER_CONTEXT: say(" c%d", context_index((CUcontext)whole)); break;
-    case POINTER_DEVICE_POINTER: if (!opened) say_address("at", whole); break;
+    /* What was recorded does not tell it once somebody was let in. */
+    case POINTER_DEVICE_POINTER: if (!opened || !alone) say_address("at", whole); break;
     case POINTER_RANGE_START: say_address("at", whole); break;
     case POINTER_HOST_POINTER: say_address("host", whole); break;
     case POINTER_MAPPING_BASE: case POINTER_MAPPING_SIZE:

@@ -127,6 +127,15 @@ impl End {
 }
 
 impl Block {
+    /// The first bytes of those ends that are given by `device`.
+    pub fn places(&self) -> impl Iterator<Item = Address> {
+        let ends = [&self.to, &self.from].map(|end| match end.is_device_address() {
+            true => end.span(self).map(|(first, _)| first),
+            false => None,
+        });
+        ends.into_iter().flatten()
+    }
+
     /// Bytes in a line.
     pub fn line(to: (u32, Address), from: (u32, Address), bytes: usize) -> Block {
         let end = |(kind, address)| End {

@@ -6,7 +6,8 @@
 //! The real function is called first, and its answer is the program's. Only where
 //! that is `CUDA_ERROR_INVALID_VALUE`, and the pool is why (`carry`), is the copy
 //! made in another way. On every other path a hook costs its call, one load and one
-//! comparison, and nothing of this library runs.
+//! comparison, and nothing of this library runs. But where there are several devices a thread
+//! is asked for its current context: without one the driver would read through null.
 
 use std::ffi::c_void;
 
@@ -40,6 +41,17 @@ macro_rules! copies {
                 let real = || unsafe {
                     std::mem::transmute::<*mut c_void, Real>(real)($($arg),*)
                 };
+                if carry::is_nowhere($when) {
+                    return $crate::engine::boundary::enter(
+                        stringify!($symbol),
+                        |engine| match $block {
+                            Some(block) => carry::from_nowhere(engine, block, $when, real),
+                            None => real(),
+                        },
+                        real,
+                        real,
+                    );
+                }
                 let code = real();
                 if code != carry::REFUSED {
                     return code;

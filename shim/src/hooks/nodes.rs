@@ -1,18 +1,24 @@
-//! Fills that a program adds to a graph and names no context for. The driver takes
+//! Fills and copies that a program adds to a graph. Of a fill without a context the driver takes
 //! the one whose memory is filled; of mapped memory, and so of ours, it knows none and
-//! refuses. Then the fill is added once more, and the context of the allocation named.
+//! refuses. Then the fill is added once more, and the context of the allocation named. Memory of
+//! another device is filled and copied all the same, whichever context is named; mapped memory
+//! is where it was opened to that device, so ours is opened for good, as it is for captured copies.
 //!
-//! Stream-ordered memory has no context without this library either, so the refusal
-//! stands there. Copies that name none the driver takes as they are.
+//! Stream-ordered memory has no context without this library either, and is opened to nobody, so
+//! the refusal stands there.
 
 use std::ffi::c_void;
 
 use memcuda_core::driver::{Address, Code, Context};
 use memcuda_core::pool::Owner;
 
+use crate::carry;
+use crate::driver::shapes::Block;
 use crate::engine::Engine;
 use crate::whose;
 
+/// `CU_GRAPH_NODE_TYPE_MEMCPY`.
+const COPY: u32 = 1;
 /// `CU_GRAPH_NODE_TYPE_MEMSET`.
 const FILL: u32 = 2;
 
@@ -39,6 +45,16 @@ pub struct Node {
     rest: [u64; 24],
 }
 
+/// `CUgraphNodeParams` of a copy.
+#[repr(C)]
+struct CopyNode {
+    kind: u32,
+    reserved: [i32; 3],
+    flags: [u32; 2],
+    context: Context,
+    copy: Block,
+}
+
 impl Fill {
     /// Bytes from the first to the last; none where there is no such range.
     fn bytes(&self) -> Option<u64> {
@@ -48,36 +64,76 @@ impl Fill {
     }
 }
 
-/// The context to be named for a fill of cudaMalloc's memory that was refused
-/// without one.
-fn missing(engine: &Engine, refused: Code, fill: &Fill, named: Context) -> Option<Context> {
-    if refused != Code::INVALID_VALUE || named != Context::default() {
-        return None;
+/// A fill that the driver has refused, once more where the pool is why: with the context that
+/// it takes by itself of cudaMalloc's memory, or with the memory opened to the device of the one
+/// that was named, which plain memory need not be.
+fn fill_again(
+    engine: &Engine,
+    refused: Code,
+    fill: &Fill,
+    named: Context,
+    add: impl FnOnce(Context) -> Code,
+) -> Code {
+    let memory = whose::live(engine, fill.at).filter(|memory| {
+        let inside = fill.bytes().is_some_and(|bytes| bytes <= memory.bytes_from(fill.at));
+        inside && memory.block.owner == Owner::Context
+    });
+    match memory {
+        Some(memory) if refused == Code::INVALID_VALUE => match named == Context::default() {
+            true => add(memory.block.context),
+            false if carry::open_for_graph(engine, [fill.at], named) => add(named),
+            false => refused,
+        },
+        _ => refused,
     }
-    let memory = whose::live(engine, fill.at)?;
-    let inside = fill.bytes()? <= memory.bytes_from(fill.at);
-    (inside && memory.block.owner == Owner::Context).then_some(memory.block.context)
 }
 
-/// The same of a node: adds it, and where it is such a fill once more, as one that names
-/// the context.
+/// The same of a copy. Where no context is named it is the current one's device that makes it, and
+/// refuses when the graph is made executable.
+fn copy_again(
+    engine: &Engine,
+    answered: Code,
+    copy: &Block,
+    named: Context,
+    add: impl FnOnce() -> Code,
+) -> Code {
+    let context = match named == Context::default() {
+        true => engine.calls.current().unwrap_or_default(),
+        false => named,
+    };
+    let is_due = matches!(answered, Code::SUCCESS | Code::INVALID_VALUE);
+    let opened = is_due && carry::open_for_graph(engine, copy.places(), context);
+    match opened && answered == Code::INVALID_VALUE {
+        true => add(),
+        false => answered,
+    }
+}
+
+/// The same of a node of either kind.
 ///
 /// # Safety
 /// Null, or a whole structure.
 unsafe fn add(engine: &Engine, node: *mut Node, real: impl Fn(*mut Node) -> Code) -> Code {
     let code = real(node);
     // SAFETY: by the function's own contract.
-    let Some(told) = unsafe { node.as_ref() }.filter(|node| node.kind == FILL) else {
+    let Some(told) = (unsafe { node.as_ref() }) else {
         return code;
     };
-    match missing(engine, code, &told.fill, told.context) {
-        Some(context) => real(&mut Node { context, ..*told }),
-        None => code,
+    match told.kind {
+        FILL => fill_again(engine, code, &told.fill, told.context, |context| {
+            real(&mut Node { context, ..*told })
+        }),
+        COPY => {
+            // SAFETY: of this kind the structure is a copy's.
+            let told = unsafe { &*node.cast::<CopyNode>() };
+            copy_again(engine, code, &told.copy, told.context, || real(node))
+        }
+        _ => code,
     }
 }
 
 hooks! {
-    /// Real; a fill of the pool's memory that names no context once more, with it.
+    /// Real; a fill of the pool's memory that is refused once more.
     cuGraphAddMemsetNode ["cuGraphAddMemsetNode" since 10000] (
         out: *mut u64, graph: u64, before: *const u64, count: usize,
         fill: *const Fill, context: Context,
@@ -85,9 +141,26 @@ hooks! {
         // SAFETY: the program's own call, passed on; the structure, if it passed one,
         // the driver has just read.
         unsafe {
-            let code = real(out, graph, before, count, fill, context);
-            match fill.as_ref().and_then(|told| missing(engine, code, told, context)) {
-                Some(context) => real(out, graph, before, count, fill, context),
+            let add = |context| real(out, graph, before, count, fill, context);
+            let code = add(context);
+            match fill.as_ref() {
+                Some(told) => fill_again(engine, code, told, context, add),
+                None => code,
+            }
+        }
+    }
+
+    /// Real; what of a copy is the pool's is opened to whoever makes it.
+    cuGraphAddMemcpyNode ["cuGraphAddMemcpyNode" since 10000] (
+        out: *mut u64, graph: u64, before: *const u64, count: usize,
+        copy: *const Block, context: Context,
+    ) |real, engine| {
+        // SAFETY: as above.
+        unsafe {
+            let add = || real(out, graph, before, count, copy, context);
+            let code = add();
+            match copy.as_ref() {
+                Some(told) => copy_again(engine, code, told, context, add),
                 None => code,
             }
         }

@@ -47,7 +47,7 @@ crate::hooks! {
         };
         // SAFETY: the call succeeded, so it wrote this attribute.
         unsafe { answer(engine, &asked, attribute, value) };
-        match attribute == pointer::DEVICE_POINTER && !is_reached(engine, &asked) {
+        match attribute == pointer::DEVICE_POINTER && !asked.is_reached(engine) {
             true => Code::INVALID_VALUE,
             false => code,
         }
@@ -140,13 +140,6 @@ fn mark(engine: &Engine, memory: &Memory) -> Result<(), Code> {
     memops.set(&engine.calls, memory.which(), context, outlives)
 }
 
-/// Does the current context reach it?
-fn is_reached(engine: &Engine, memory: &Memory) -> bool {
-    engine
-        .current()
-        .is_ok_and(|here| memory.is_reached_from(here))
-}
-
 /// Was this opened by a handle of CUDA IPC? The driver exports such memory no
 /// further.
 fn is_imported(block: &BlockInfo) -> bool {
@@ -178,7 +171,7 @@ unsafe fn answer(engine: &Engine, memory: &Memory, attribute: u32, value: *mut c
             // Each device's pool counts by itself.
             Some(OUR_IDS | u64::from(device.ordinal) << 48 | block.id)
         }
-        pointer::DEVICE_POINTER if !is_reached(engine, memory) => Some(0),
+        pointer::DEVICE_POINTER if !memory.is_reached(engine) => Some(0),
         pointer::RANGE_START_ADDR => Some(block.base),
         pointer::RANGE_SIZE => Some(block.bytes),
         pointer::ALLOWED_HANDLE_TYPES => Some(0),

@@ -55,10 +55,7 @@ crate::hooks! {
             Whose::Foreign => return code,
             Whose::Freed => None,
             // Of another device's memory a context knows what it reaches.
-            Whose::Live(memory) => {
-                let reached = |here| memory.is_reached_from(here);
-                engine.current().is_ok_and(reached).then_some(memory.block)
-            }
+            Whose::Live(memory) => memory.is_reached(engine).then_some(memory.block),
         };
         boundary::unanswered();
         if code != Code::SUCCESS || (base.is_null() && bytes.is_null()) {

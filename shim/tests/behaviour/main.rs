@@ -54,6 +54,14 @@ fn a_thread_without_a_context_copies_what_lies_on_several_handles() {
 }
 
 #[test]
+fn memory_of_another_device_is_copied_filled_and_told_of_as_the_drivers_own() {
+    let program = program("elsewhere.c", "elsewhere");
+    let two = |mut command: Command| run(command.env("MEMCUDA_SIM_DEVICES", "2"));
+    two(preloaded(program.clone(), &[]));
+    two(preloaded(program, &[shim()]));
+}
+
+#[test]
 fn pooled_memory_answers_as_the_drivers_own() {
     let program = program("memory.c", "memory");
     let (_, log) = said(&mut preloaded(program, &[shim()]));

@@ -137,8 +137,7 @@ static void capture(CUstream stream) {
     CALL(cuStreamBeginCapture_v2, begins, stream, 2);
     CALL(cuStreamEndCapture, ends, stream, &graph);
     typedef CUresult to_graph(CUstream, CUgraph, const void *, const void *, size_t, int), recaptures(CUstream, int, CUgraph, void *, void *);
-    CALL(cuGraphCreate, CUresult(CUgraph *, unsigned), &other, 0);
-    CALL(cuMemAlloc_v2, allocates, &at, MiB);
+    CALL(cuGraphCreate, CUresult(CUgraph *, unsigned), &other, 0), CALL(cuMemAlloc_v2, allocates, &at, MiB);
     struct node { int kind, reserved[3]; struct fill { CUdeviceptr at; size_t pitch; unsigned value, element; size_t width, rows; } fill; u64 context, rest[24]; };
     /* One in the memory, one that begins there and ends behind it, one of no memory. */
     struct node fills[] = {{.kind = 2, .fill = {at, 8192, 0, 1, 4096, 2}}, {.kind = 2, .fill = {at, MiB, 0, 1, 4096, 2}}, {.kind = 2}};
@@ -149,6 +148,7 @@ static void capture(CUstream stream) {
         CALL(cuGraphAddNode_v2, adds_behind, &executable, other, NULL, NULL, 0, node);
         CALL(cuGraphAddNode_v3, adds_behind, &executable, other, NULL, NULL, 0, node);
     }
+    CALL(cuGraphAddMemcpyNode, CUresult(u64 *, CUgraph, const void *, size_t, const u64 *, CUcontext), &executable, other, NULL, 0, (u64[25]){[4] = 2, [6] = at, [15] = 2, [17] = at + 8192, [22] = 4096, 1, 1}, NULL);
     CALL(cuMemFree_v2, takes_address, at);
     if (CALL(cuStreamBeginCaptureToGraph, to_graph, stream, other, NULL, NULL, 0, 0) == 0)
         CALL(cuStreamEndCapture, ends, stream, &other);

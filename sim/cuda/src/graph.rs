@@ -9,6 +9,7 @@ use crate::check::Touch;
 use crate::clock::cost;
 use crate::entry::{api, must_put};
 use crate::memory::Source;
+use crate::nodes::BY_NODE;
 use crate::order::Order;
 use crate::state::{Sim, current_context};
 use crate::stream::Effect;
@@ -82,10 +83,15 @@ impl Sim {
         if takes && self.graphs.values().any(|it| it.of == Some(graph)) {
             return Err(Code::NOT_SUPPORTED);
         }
-        let reached = |node: &Node| {
-            let fills = matches!(node.effect, Effect::Fill(_));
-            let mut touches = node.touches.iter();
-            !fills || touches.all(|touch| self.fills_reach(node.context, touch))
+        let reached = |node: &Node| match &node.effect {
+            Effect::Fill(_) => {
+                let mut touches = node.touches.iter();
+                touches.all(|touch| self.fills_reach(node.context, touch))
+            }
+            Effect::Copy(rows) if node.touches.iter().any(|touch| touch.call == BY_NODE) => {
+                self.node_reaches(node.context, rows)
+            }
+            _ => true,
         };
         if !nodes.iter().all(reached) {
             return Err(Code::INVALID_VALUE);

@@ -1,13 +1,22 @@
-//! Nodes that a program adds to a graph by itself: fills.
+//! Nodes that a program adds to a graph by itself: fills and copies.
 
 use crate::abi::{Answer, Code};
 use crate::check::Touch;
+use crate::clock::cost;
 use crate::entry::{api, must_put};
 use crate::fill::Fill;
-use crate::graph::Graph;
+use crate::graph::{Graph, Node};
 use crate::memory::Source;
+use crate::rows::Copy3D;
 use crate::state::Sim;
+use crate::stream::{Effect, Row};
 
+/// What touches memory by such a node: who reaches what was asked when the graph was made
+/// executable.
+pub const BY_NODE: &str = "a graph's node";
+
+/// `CU_GRAPH_NODE_TYPE_MEMCPY`.
+const COPY: u32 = 1;
 /// `CU_GRAPH_NODE_TYPE_MEMSET`.
 const FILL: u32 = 2;
 
@@ -23,13 +32,23 @@ pub struct FillNode {
     rows: usize,
 }
 
-/// `CUgraphNodeParams`, as long as it is a fill.
+/// `CUgraphNodeParams` of a fill.
 #[repr(C)]
 pub struct AnyNode {
     kind: u32,
     reserved: [i32; 3],
     fill: FillNode,
     context: u64,
+}
+
+/// `CUgraphNodeParams` of a copy.
+#[repr(C)]
+struct AnyCopy {
+    kind: u32,
+    reserved: [i32; 3],
+    flags: [u32; 2],
+    context: u64,
+    copy: Copy3D,
 }
 
 impl Sim {
@@ -66,13 +85,62 @@ impl Sim {
             rows: told.rows as u64,
             pitch: told.pitch as u64,
         };
-        let node = self.fill_node(fill, context)?;
+        let mut node = self.fill_node(fill, context)?;
         let may = |touch: &Touch| {
             let is_there = self.resolve(touch.base, touch.bytes).is_ok();
             is_there && (own != 0 || self.fills_reach(context, touch))
         };
         if !node.touches.iter().all(may) {
             return Err(Code::INVALID_VALUE);
+        }
+        if own != 0 {
+            // Whoever is named: its own device makes it (docs/measurements/h100.md).
+            node.context = own;
+        }
+        self.add_node(out, graph, node)
+    }
+
+    /// Who is named reaches both ends; where nobody is, that is asked when the graph is made
+    /// executable.
+    fn add_copy(&mut self, out: *mut u64, graph: u64, copy: &Copy3D, named: u64) -> Answer {
+        let rows = self.rows_of(copy)?;
+        let context = match named {
+            0 => self.current()?,
+            named => self.context(named)?,
+        };
+        let known = |at| at != 0 && (!self.is_device_address(at) || self.resolve(at, 1).is_ok());
+        if rows.is_empty() || !rows.iter().all(|row| known(row.to) && known(row.from)) {
+            return Err(Code::INVALID_VALUE);
+        }
+        if named != 0 && !self.node_reaches(context, &rows) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let touch = |base: u64, bytes, write| {
+            let call = BY_NODE;
+            self.is_device_address(base)
+                .then_some(Touch { base, bytes, write, call })
+        };
+        let of_row = |row: &Row| [touch(row.from, row.bytes, false), touch(row.to, row.bytes, true)];
+        let node = Node {
+            context,
+            lane: 0,
+            after: Vec::new(),
+            ns: cost::device_copy(rows.iter().map(|row| row.bytes).sum()),
+            touches: rows.iter().flat_map(of_row).flatten().collect(),
+            effect: Effect::Copy(rows.into()),
+        };
+        self.add_node(out, graph, node)
+    }
+
+    /// Does the device of a context reach both ends of all that a node copies?
+    pub fn node_reaches(&self, context: u64, rows: &[Row]) -> bool {
+        let device = self.contexts.get(&context).map(|context| context.device);
+        device.is_some() && rows.iter().all(|row| self.reaches([device; 2], row))
+    }
+
+    fn add_node(&mut self, out: *mut u64, graph: u64, mut node: Node) -> Answer {
+        for touch in &mut node.touches {
+            touch.call = BY_NODE;
         }
         let graph = self.graphs.get_mut(&graph).ok_or(Code::INVALID_VALUE)?;
         graph.add(node);
@@ -85,9 +153,16 @@ impl Sim {
     /// `node` is null or points to a whole structure.
     unsafe fn add(&mut self, out: *mut u64, graph: u64, node: *const AnyNode) -> Answer {
         // SAFETY: by the function's own contract.
-        let node = unsafe { node.as_ref() }.filter(|node| node.kind == FILL);
-        let node = node.ok_or(Code::INVALID_VALUE)?;
-        self.add_fill(out, graph, node.fill, node.context)
+        let told = unsafe { node.as_ref() }.ok_or(Code::INVALID_VALUE)?;
+        match told.kind {
+            FILL => self.add_fill(out, graph, told.fill, told.context),
+            COPY => {
+                // SAFETY: of this kind it is a copy's, and whole.
+                let told = unsafe { &*node.cast::<AnyCopy>() };
+                self.add_copy(out, graph, &told.copy, told.context)
+            }
+            _ => Err(Code::INVALID_VALUE),
+        }
     }
 }
 
@@ -99,6 +174,11 @@ api! { plain EXPORTS |sim|
         // SAFETY: the caller's pointer.
         let fill = unsafe { fill.as_ref() }.ok_or(Code::INVALID_VALUE)?;
         sim.add_fill(out, graph, *fill, context)
+    }
+    fn cuGraphAddMemcpyNode(out: *mut u64, graph: u64, _before: *const u64, _count: usize, copy: *const Copy3D, context: u64) {
+        // SAFETY: the caller's pointer.
+        let copy = unsafe { copy.as_ref() }.ok_or(Code::INVALID_VALUE)?;
+        sim.add_copy(out, graph, copy, context)
     }
     fn cuGraphAddNode(out: *mut u64, graph: u64, _before: *const u64, _count: usize, node: *mut AnyNode) {
         // SAFETY: the caller's pointer.

@@ -146,11 +146,11 @@ impl Sim {
         place.ok_or(Code::INVALID_VALUE)
     }
 
-    fn copy_block(&mut self, ends: Ends, copy: Copy3D, stream: u64, when: Return) -> Answer {
-        self.stream(stream)?;
+    /// Every row of a copy; none where nothing is copied.
+    pub fn rows_of(&self, copy: &Copy3D) -> Result<Vec<Row>, Code> {
         let extent = [copy.width, copy.height, copy.depth].map(|length| length as u64);
         if extent.contains(&0) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let from = self.place(&copy.from, extent)?;
         let to = self.place(&copy.to, extent)?;
@@ -161,9 +161,14 @@ impl Sim {
             bytes,
         };
         let row = &row;
-        let rows: Vec<Row> = (0..depth)
+        Ok((0..depth)
             .flat_map(|z| (0..height).map(move |y| row(z, y)))
-            .collect();
+            .collect())
+    }
+
+    fn copy_block(&mut self, ends: Ends, copy: Copy3D, stream: u64, when: Return) -> Answer {
+        self.stream(stream)?;
+        let rows = self.rows_of(&copy)?;
         self.copy_rows(ends, &rows, stream, when)
     }
 

@@ -1,7 +1,7 @@
 //! Copies: work that really moves bytes.
 
 use crate::abi::{Answer, Code};
-use crate::check::Touch;
+use crate::check::{Touch, misuse};
 use crate::clock::cost;
 use crate::entry::api;
 use crate::memory::holding;
@@ -91,7 +91,7 @@ impl Sim {
     }
 
     /// May the devices at both ends make this row?
-    fn reaches(&self, [to, from]: [Option<usize>; 2], row: &Row) -> bool {
+    pub fn reaches(&self, [to, from]: [Option<usize>; 2], row: &Row) -> bool {
         let reaches = |device: Option<usize>, at, write| match self.is_device_address(at) {
             true => device.is_some_and(|d| self.copies_reach(d, at, row.bytes, write)),
             false => true,
@@ -126,6 +126,14 @@ impl Sim {
             return Err(Code::INVALID_VALUE);
         }
         if !rows.iter().all(|row| self.reaches(makers, row)) {
+            if current_context().is_none() && ends == Ends::Addresses {
+                misuse(&format!(
+                    "{} of memory that the device of {} does not reach, by a thread without a \
+                     current context: the driver reads through null",
+                    self.call,
+                    self.stream_name(id),
+                ));
+            }
             return Err(Code::INVALID_VALUE);
         }
         if ends != Ends::Addresses {
