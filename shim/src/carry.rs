@@ -17,8 +17,8 @@ use memcuda_core::pool::{Grantee, Owner};
 use crate::driver::calls::{Calls, MemPool};
 use crate::driver::shapes::{Block, DEVICE, End, HOST, UNIFIED};
 use crate::engine::boundary::answered;
-use crate::engine::{self, Engine};
 use crate::engine::device::Device;
+use crate::engine::{self, Engine};
 use crate::pool;
 use crate::room::{self, with_room};
 use crate::whose::{self, Below, Memory, Whose};
@@ -92,7 +92,11 @@ pub fn from_nowhere(
         return answered(real());
     };
     let make = || made(engine, here, true, block, when, real);
-    engine.calls.within(here.0, make).and_then(|made| made).unwrap_or_else(|code| code)
+    engine
+        .calls
+        .within(here.0, make)
+        .and_then(|made| made)
+        .unwrap_or_else(|code| code)
 }
 
 /// Makes a copy that the driver refused, where it refused it because of the

@@ -118,6 +118,7 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
         beside: Some(Box::new(|| sums.beside())),
         claim: limit.map(|limit| Box::new(move |bytes| sums.pool_claims(bytes, limit)) as _),
         few_addresses: has_limited_addresses(),
+        beside_devices: engine.devices.len() > 1,
         chunk: engine.config.chunk,
         independent: Arc::clone(&device.independent),
         debug: engine.config.debug,

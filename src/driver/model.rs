@@ -25,6 +25,8 @@ struct Books {
     reservations: BTreeMap<Address, u64>,
     handles: HashMap<Handle, u64>,
     mappings: BTreeMap<Address, (u64, Handle)>,
+    /// Of what is mapped, where it was first.
+    first: HashMap<Handle, Address>,
     access: HashMap<(Address, u32), Access>,
     imported: HashSet<Handle>,
     held: u64,
@@ -232,6 +234,7 @@ impl Driver for Model {
             return Err(Code::INVALID_VALUE);
         }
         books.mappings.insert(at, (bytes, handle));
+        books.first.entry(handle).or_insert(at);
         Ok(())
     }
 
@@ -266,7 +269,10 @@ impl Driver for Model {
         };
         let mut books = self.charge(ns)?;
         for tile in books.tiles(at, bytes)? {
-            books.mappings.remove(&tile);
+            let (_, gone) = books.mappings.remove(&tile).expect("a tile");
+            if books.mappings.values().all(|(_, handle)| *handle != gone) {
+                books.first.remove(&gone);
+            }
             books.access.retain(|(at, _), _| *at != tile);
         }
         Ok(())

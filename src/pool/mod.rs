@@ -103,6 +103,9 @@ pub struct Settings {
     pub claim: Option<Box<dyn Fn(u64) -> bool + Send + Sync>>,
     /// Has the process a limit of its addresses, which the program needs, too?
     pub few_addresses: bool,
+    /// Has the process other devices, which may be let in? Then the first mapping of a handle stays
+    /// while it has others.
+    pub beside_devices: bool,
     /// Size of handles in bytes, where it is fixed.
     pub chunk: Option<u64>,
     /// True while no stream may be ordered behind another one for what it is lent.
@@ -151,13 +154,15 @@ impl<D: Driver> Pool<D> {
         let fronts = Arc::new(Fronts::new(settings.lines));
         let timeline = settings.timeline.then(Timeline::default);
         let bounds = Bounds::new(settings.total, settings.few_addresses);
+        let mut state = State::new(Arc::clone(&fronts), timeline);
+        state.retired.keeps_first = settings.beside_devices;
         Ok(Self {
             driver,
             device,
             settings,
             bounds,
             growth: Mutex::default(),
-            state: Mutex::new(State::new(Arc::clone(&fronts), timeline)),
+            state: Mutex::new(state),
             fronts,
             own: AtomicU64::new(0),
             physical: AtomicU64::new(0),

@@ -24,6 +24,9 @@ const FOR_EACH: usize = 2;
 pub struct Retired {
     /// See [`MOST`].
     pub most: usize,
+    /// Does the first mapping of a handle stay while it has others? To these the driver would let
+    /// no other device in (docs/measurements/h100.md).
+    pub keeps_first: bool,
     /// Nothing is lent of them any more; the one that goes first is the last.
     leaving: Vec<StitchId>,
     /// What may still run on them.
@@ -36,6 +39,7 @@ impl Default for Retired {
     fn default() -> Self {
         Self {
             most: MOST,
+            keeps_first: false,
             leaving: Vec::new(),
             uses: Vec::new(),
             next: 0,
@@ -93,9 +97,14 @@ impl State {
             && self.retired.uses.is_empty()
             && let Some(id) = self.retired.leaving.pop()
         {
-            // It may have lost all its pieces meanwhile, and gone by itself.
+            // It may have lost all its pieces meanwhile, and gone by itself; or others may show
+            // them since.
             let there = self.stitches.get(id);
             if there.is_some_and(|stitch| stitch.leaving) {
+                if !self.may_go(id) {
+                    self.stitch_mut(id).leaving = false;
+                    continue;
+                }
                 let stitch = self.take_out(id);
                 unmapped += stitch.pieces.len();
                 ended.push(stitch);
@@ -119,6 +128,7 @@ impl State {
             return;
         }
         let mut idle = self.idle_stitches();
+        idle.retain(|id| self.may_go(*id));
         idle.sort_by_key(|id| self.stitch(*id).wanted);
         let mut more = part;
         for id in idle {
@@ -163,7 +173,17 @@ impl State {
             shown.any(|other| *other != id && stays(*other))
         };
         let stitch = self.stitch(id);
-        stitch.worn && !stitch.leaving && stitch.pieces.iter().all(is_elsewhere)
+        let is_worn = stitch.worn && !stitch.leaving;
+        is_worn && stitch.pieces.iter().all(is_elsewhere) && self.may_go(id)
+    }
+
+    /// Is it the first mapping of none of its handles that have others, where these stay?
+    fn may_go(&self, id: StitchId) -> bool {
+        let is_first = |piece: &Piece| match self.chunk(piece.chunk).shown_in[..] {
+            [first, _, ..] => first == id,
+            _ => false,
+        };
+        !self.retired.keeps_first || !self.stitch(id).pieces.iter().any(is_first)
     }
 
     fn is_to_go(&mut self, id: StitchId) {

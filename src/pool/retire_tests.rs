@@ -191,3 +191,35 @@ fn what_has_a_gap_and_shows_only_what_others_show_goes_once_nothing_runs_on_it()
         assert!(stitches(&pool) <= 5);
     }
 }
+
+/// Else the driver would let no other device into those that stay.
+#[test]
+fn beside_other_devices_the_first_mapping_of_a_handle_goes_last() {
+    let most_torn = |beside_devices| {
+        let pool = pool(Settings {
+            chunk: Some(32 * MIB),
+            beside_devices,
+            ..Settings::default()
+        });
+        pool.lock().retired.most = 64;
+        let mut random = Random::new(7);
+        let (mut live, mut torn, mut most) = (Vec::new(), 0, 0);
+        for _ in 0..3000 {
+            let seed = random.next();
+            if live.len() > 6 || (seed & 1 == 1 && !live.is_empty()) {
+                free(&pool, live.swap_remove((seed >> 8) as usize % live.len()));
+            } else {
+                live.push(alloc(&pool, 16 + (seed >> 8) % 160));
+            }
+            if seed % 16 == 3 {
+                pool.give_back(u64::MAX, Duration::ZERO);
+            }
+            torn = torn.max(pool.driver().torn());
+            most = most.max(pool.driver().leftovers().2);
+        }
+        assert!(pool.stats().handles_mapped > 1000 && most < 1000);
+        torn
+    };
+    assert!(most_torn(false) > 0);
+    assert_eq!(most_torn(true), 0);
+}

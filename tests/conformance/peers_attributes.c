@@ -32,11 +32,20 @@ CASE(peers_attributes_once_enabled, SIM | DEVICES2) {
     say("access %u", flags);
 }
 
-CASE(peers_ranges, SIM | DEVICES2) {
-    struct known memory = of_second(open_pair(), PLAIN);
+static void say_range(const char *when, struct known memory) {
     CUdeviceptr base = 0;
     size_t bytes = 0;
-    say_code("cuMemGetAddressRange", cuMemGetAddressRange_v2(&base, &bytes, memory.base + 5));
+    say_code(when, cuMemGetAddressRange_v2(&base, &bytes, memory.base + 5));
     say("base: %s", yes(base == memory.base));
     say("%zu bytes", bytes);
+}
+
+CASE(peers_ranges, SIM | DEVICES2) {
+    struct pair p = open_pair();
+    struct known memory = of_second(p, PLAIN);
+    say_range("cuMemGetAddressRange", memory);
+    NEED(cuCtxEnablePeerAccess(p.second, 0));
+    say_range("once enabled", memory);
+    NEED(cuCtxDisablePeerAccess(p.second));
+    say_range("disabled again", memory);
 }

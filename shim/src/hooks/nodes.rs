@@ -15,6 +15,7 @@ use memcuda_core::pool::Owner;
 use crate::carry;
 use crate::driver::shapes::Block;
 use crate::engine::Engine;
+use crate::engine::boundary::answered;
 use crate::whose;
 
 /// `CU_GRAPH_NODE_TYPE_MEMCPY`.
@@ -47,13 +48,16 @@ pub struct Node {
 
 /// `CUgraphNodeParams` of a copy.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct CopyNode {
     kind: u32,
     reserved: [i32; 3],
     flags: [u32; 2],
     context: Context,
     copy: Block,
+    rest: [u64; 3],
 }
+const _: () = assert!(size_of::<CopyNode>() == 256 && size_of::<Node>() == 256);
 
 impl Fill {
     /// Bytes from the first to the last; none where there is no such range.
@@ -75,7 +79,9 @@ fn fill_again(
     add: impl FnOnce(Context) -> Code,
 ) -> Code {
     let memory = whose::live(engine, fill.at).filter(|memory| {
-        let inside = fill.bytes().is_some_and(|bytes| bytes <= memory.bytes_from(fill.at));
+        let inside = fill
+            .bytes()
+            .is_some_and(|bytes| bytes <= memory.bytes_from(fill.at));
         inside && memory.block.owner == Owner::Context
     });
     match memory {
@@ -88,24 +94,21 @@ fn fill_again(
     }
 }
 
-/// The same of a copy. Where no context is named it is the current one's device that makes it, and
-/// refuses when the graph is made executable.
-fn copy_again(
-    engine: &Engine,
-    answered: Code,
-    copy: &Block,
-    named: Context,
-    add: impl FnOnce() -> Code,
-) -> Code {
-    let context = match named == Context::default() {
-        true => engine.calls.current().unwrap_or_default(),
-        false => named,
+/// Adds a copy. What lies elsewhere than the device that makes it is opened to that first: once
+/// added, a node that names no context stays refused. Nor does one take mapped memory on several
+/// handles; it is added once more, and the current context named.
+fn copied(engine: &Engine, copy: &Block, named: Context, add: impl Fn(Context) -> Code) -> Code {
+    let is_named = named != Context::default();
+    let context = match is_named {
+        true => named,
+        false => engine.calls.current().unwrap_or_default(),
     };
-    let is_due = matches!(answered, Code::SUCCESS | Code::INVALID_VALUE);
-    let opened = is_due && carry::open_for_graph(engine, copy.places(), context);
-    match opened && answered == Code::INVALID_VALUE {
-        true => add(),
-        false => answered,
+    carry::open_for_graph(engine, copy.places(), context);
+    let code = answered(add(named));
+    let is_ours = || copy.places().any(|at| whose::is_ours(engine, at));
+    match code == Code::INVALID_VALUE && !is_named && is_ours() {
+        true => add(context),
+        false => code,
     }
 }
 
@@ -114,21 +117,21 @@ fn copy_again(
 /// # Safety
 /// Null, or a whole structure.
 unsafe fn add(engine: &Engine, node: *mut Node, real: impl Fn(*mut Node) -> Code) -> Code {
-    let code = real(node);
     // SAFETY: by the function's own contract.
-    let Some(told) = (unsafe { node.as_ref() }) else {
-        return code;
-    };
-    match told.kind {
-        FILL => fill_again(engine, code, &told.fill, told.context, |context| {
-            real(&mut Node { context, ..*told })
-        }),
-        COPY => {
-            // SAFETY: of this kind the structure is a copy's.
-            let told = unsafe { &*node.cast::<CopyNode>() };
-            copy_again(engine, code, &told.copy, told.context, || real(node))
+    match unsafe { node.as_ref() } {
+        Some(told) if told.kind == FILL => {
+            fill_again(engine, real(node), &told.fill, told.context, |context| {
+                real(&mut Node { context, ..*told })
+            })
         }
-        _ => code,
+        Some(told) if told.kind == COPY => {
+            // SAFETY: of this kind the structure is a copy's, as long as a node's.
+            let copy = unsafe { *node.cast::<CopyNode>() };
+            copied(engine, &copy.copy, copy.context, |context| {
+                real((&mut CopyNode { context, ..copy } as *mut CopyNode).cast())
+            })
+        }
+        _ => real(node),
     }
 }
 
@@ -150,18 +153,17 @@ hooks! {
         }
     }
 
-    /// Real; what of a copy is the pool's is opened to whoever makes it.
+    /// Real, once what of a copy is the pool's is open to whoever makes it.
     cuGraphAddMemcpyNode ["cuGraphAddMemcpyNode" since 10000] (
         out: *mut u64, graph: u64, before: *const u64, count: usize,
         copy: *const Block, context: Context,
     ) |real, engine| {
-        // SAFETY: as above.
+        // SAFETY: the program's own call, passed on; null, or a whole structure.
         unsafe {
-            let add = || real(out, graph, before, count, copy, context);
-            let code = add();
+            let add = |context| real(out, graph, before, count, copy, context);
             match copy.as_ref() {
-                Some(told) => copy_again(engine, code, told, context, add),
-                None => code,
+                Some(told) => copied(engine, told, context, add),
+                None => add(context),
             }
         }
     }

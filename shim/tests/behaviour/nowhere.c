@@ -24,18 +24,18 @@ static const size_t LONG = 20 * MiB, PAGE = 2 * MiB;
 static CUstream stream;
 static CUcontext context;
 
-/* Two handles, one behind the other. */
+/* Three handles, one behind the other. */
 static CUdeviceptr own_mappings(void) {
     const struct { int type, types, at, device; void *window; unsigned char flags[8]; } made = {1, 0, 1, 0, NULL, {0}};
     const struct { int at, device, access; } opened = {1, 0, 3};
     CUdeviceptr base;
-    OK(cuMemAddressReserve(&base, 2 * PAGE, 0, 0, 0));
-    for (int i = 0; i < 2; i++) {
+    OK(cuMemAddressReserve(&base, 3 * PAGE, 0, 0, 0));
+    for (int i = 0; i < 3; i++) {
         unsigned long long handle;
         OK(cuMemCreate(&handle, PAGE, &made, 0));
         OK(cuMemMap(base + i * PAGE, PAGE, 0, handle, 0));
     }
-    OK(cuMemSetAccess(base, 2 * PAGE, &opened, 1));
+    OK(cuMemSetAccess(base, 3 * PAGE, &opened, 1));
     return base;
 }
 
@@ -51,7 +51,7 @@ static void is_copied(CUdeviceptr to, size_t bytes, unsigned char value) {
 }
 
 int main(void) {
-    CUdeviceptr from, to, ordered, own;
+    CUdeviceptr from, to, ordered, own, other;
     CUcontext current = (CUcontext)1;
     unsigned char *hosts = malloc(LONG);
     OK(cuInit(0));
@@ -62,7 +62,7 @@ int main(void) {
     OK(cuMemAlloc_v2(&to, LONG));
     OK(cuMemAllocAsync(&ordered, LONG, stream));
     CHECK(is_pooled(from) && is_pooled(to) && is_pooled(ordered));
-    own = own_mappings();
+    own = own_mappings(), other = own_mappings();
     OK(cuCtxSetCurrent(NULL));
 
     OK(cuMemsetD8Async(from, 7, LONG, stream));
@@ -88,7 +88,9 @@ int main(void) {
     OK(cuStreamSynchronize(stream));
     CHECK(hosts[0] == 9 && hosts[LONG - 1] == 9);
 
-    CHECK(cuMemcpyPeerAsync(own, context, own + PAGE / 2, context, PAGE, stream) == INVALID_VALUE);
+    /* By both contexts what lies on two is copied, and what lies on three is not. */
+    OK(cuMemcpyPeerAsync(other, context, own + PAGE / 2, context, PAGE, stream));
+    CHECK(cuMemcpyPeerAsync(other, context, own, context, 3 * PAGE, stream) == INVALID_VALUE);
     CHECK(cuMemcpyDtoDAsync_v2(own, own + PAGE / 2, PAGE, stream) == INVALID_VALUE);
     OK(cuCtxGetCurrent(&current));
     CHECK(current == NULL);

@@ -56,7 +56,10 @@ impl Sim {
     /// What a fill writes, and how long that takes; refused where it is no range.
     fn writes(&self, fill: &Fill) -> Result<(Vec<Touch>, u64), Code> {
         let (bytes, span) = fill.bytes().ok_or(Code::INVALID_VALUE)?;
-        if fill.at < LOWEST || !fill.at.is_multiple_of(fill.element) || !self.is_range(fill.at, span) {
+        if fill.at < LOWEST
+            || !fill.at.is_multiple_of(fill.element)
+            || !self.is_range(fill.at, span)
+        {
             return Err(Code::INVALID_VALUE);
         }
         let (call, write) = (self.call, true);

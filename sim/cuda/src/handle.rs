@@ -27,6 +27,11 @@ pub struct Physical {
     /// Creations, imports and retains that were not released.
     pub references: u32,
     pub mappings: u32,
+    /// Where it was mapped first, of the mappings that there are.
+    pub first: u64,
+    /// That mapping is gone while others stayed: no other device is let into these any more
+    /// (docs/measurements/h100.md).
+    pub torn: bool,
     exported: bool,
     /// Tokens for another device were asked for.
     pub sync_memops: bool,

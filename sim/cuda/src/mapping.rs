@@ -174,6 +174,9 @@ api! { plain EXPORTS |sim|
         sim.clock.charge(cost::map(bytes));
         sim.mappings.insert(base, Mapping { bytes, handle, access: [0; MAX_DEVICES], seen: false, uses: Uses::default() });
         if let Some(physical) = sim.handles.get_mut(&handle) {
+            if physical.mappings == 0 {
+                (physical.first, physical.torn) = (base, false);
+            }
             physical.mappings += 1;
         }
         Ok(())
@@ -199,6 +202,9 @@ api! { plain EXPORTS |sim|
             sim.lacks.open(&physical.properties)?;
             for descriptor in descriptors.iter().filter(|descriptor| descriptor.flags != 0) {
                 let reader = descriptor.location.id as usize;
+                if reader != physical.device && physical.torn {
+                    return Err(Code::INVALID_VALUE);
+                }
                 let is_full = || sim.ledger.used(reader) == sim.ledger.total();
                 sim.lacks.let_in(reader != physical.device && is_full())?;
             }
@@ -251,6 +257,7 @@ api! { plain EXPORTS |sim|
             let Some(mapping) = sim.mappings.remove(&at) else { continue };
             if let Some(physical) = sim.handles.get_mut(&mapping.handle) {
                 physical.mappings -= 1;
+                physical.torn |= at == physical.first;
             }
             sim.collect(mapping.handle);
         }

@@ -100,8 +100,8 @@ impl Sim {
         self.add_node(out, graph, node)
     }
 
-    /// Who is named reaches both ends; where nobody is, that is asked when the graph is made
-    /// executable.
+    /// Who is named reaches both ends. Where nobody is, each lies on one mapping or on none, and a
+    /// node whose ends the current context does not reach yet is never made executable.
     fn add_copy(&mut self, out: *mut u64, graph: u64, copy: &Copy3D, named: u64) -> Answer {
         let rows = self.rows_of(copy)?;
         let context = match named {
@@ -112,17 +112,31 @@ impl Sim {
         if rows.is_empty() || !rows.iter().all(|row| known(row.to) && known(row.from)) {
             return Err(Code::INVALID_VALUE);
         }
-        if named != 0 && !self.node_reaches(context, &rows) {
+        let is_reached = self.node_reaches(context, &rows);
+        let is_taken = match named {
+            0 => self.are_on_one(&rows),
+            _ => is_reached,
+        };
+        if !is_taken {
             return Err(Code::INVALID_VALUE);
         }
         let touch = |base: u64, bytes, write| {
             let call = BY_NODE;
-            self.is_device_address(base)
-                .then_some(Touch { base, bytes, write, call })
+            self.is_device_address(base).then_some(Touch {
+                base,
+                bytes,
+                write,
+                call,
+            })
         };
-        let of_row = |row: &Row| [touch(row.from, row.bytes, false), touch(row.to, row.bytes, true)];
+        let of_row = |row: &Row| {
+            [
+                touch(row.from, row.bytes, false),
+                touch(row.to, row.bytes, true),
+            ]
+        };
         let node = Node {
-            context,
+            context: if is_reached { context } else { 0 },
             lane: 0,
             after: Vec::new(),
             ns: cost::device_copy(rows.iter().map(|row| row.bytes).sum()),

@@ -103,6 +103,16 @@ impl Model {
         self.books().mappings.get(&at).map(|(_, handle)| *handle)
     }
 
+    /// Handles of which the first mapping is gone while others stayed.
+    pub fn torn(&self) -> usize {
+        let books = self.books();
+        let is_torn = |(handle, at): &(&Handle, &Address)| {
+            let there = books.mappings.get(at);
+            there.is_none_or(|(_, mapped)| mapped != *handle)
+        };
+        books.first.iter().filter(is_torn).count()
+    }
+
     /// Reservations, handles and mappings that exist.
     pub fn leftovers(&self) -> (usize, usize, usize) {
         let books = self.books();

@@ -1,5 +1,5 @@
 /* Two devices: what a context is told of the other's memory, who may reach whom after a reset, fills and copies in a graph
- * that name the other's context, and copies between them without a current context. */
+ * that name the other's context, and copies between them without a current context; access to what is left of a handle's mappings. */
 enum { PLAIN_, SMALL_, ORDERED_, ONE_HANDLE, TWO_HANDLES, KINDS_ };
 static const char *const kinds_[] = {"cuMemAlloc", "4 KiB of cuMemAlloc", "cuMemAllocAsync", "a mapping", "two mappings"};
 static char text_[5 << 20];
@@ -86,7 +86,7 @@ static void nowhere_across(void) {
             P a = memory_of[0][kind], b = memory_of[1][kind], s = stream_of[0];
             size_t n = lengths[l];
             if (kind == SMALL_ && l) continue;
-#define ACROSS(name, ...) do { sprintf(q, "%s, %s of %zu on 0's stream, no current context", kinds_[kind], name, n); N(q, __VA_ARGS__); } while (0)
+#define ACROSS(name, ...) do { sprintf(q, "%s: %s, %zu bytes on 0's stream", kinds_[kind], name, n); N(q, __VA_ARGS__); } while (0)
             ACROSS("cuMemcpyDtoDAsync to 1", C("cuMemcpyDtoDAsync_v2", b, a, n, s));
             ACROSS("cuMemcpyDtoDAsync from 1", C("cuMemcpyDtoDAsync_v2", a, b, n, s));
             ACROSS("cuMemcpyAsync to 1", C("cuMemcpyAsync", b, a, n, s));
@@ -110,21 +110,30 @@ static void reached(const char *when) {
         say("%d %d %d %d", one, two, three, four);
     }
 }
-static void g_devices(void) {
+static int have_two(void) {
     start();
     context_of[0] = ctx;
-    if (C("cuDevicePrimaryCtxRetain", &context_of[1], 1)) return;
+    if (C("cuDevicePrimaryCtxRetain", &context_of[1], 1)) return 0;
     for (int d = 0; d < 2; d++) get_all(d);
+    return 1;
+}
+static void g_devices(void) {
+    if (!have_two()) return;
     ranges_seen("at first");
     reached("at first");
     ranges_seen("after that");
     graphs_across();
     C("cuCtxSetCurrent", context_of[0]);
-    nowhere_across();
     C("cuCtxEnablePeerAccess", context_of[1], 0);
     ranges_seen("0 reaches 1");
+}
+static void g_across(void) {
+    if (!have_two()) return;
     C("cuCtxSetCurrent", context_of[0]);
-    C("cuCtxDisablePeerAccess", context_of[1]);
+    nowhere_across();
+}
+static void g_resets(void) {
+    if (!have_two()) return;
     for (int d = 0; d < 2; d++)
         for (int way = 0; way < 2; way++) {
             char when[60];
@@ -137,4 +146,65 @@ static void g_devices(void) {
             ranges_seen(when);
             reached(when);
         }
+}
+/* Who is let into what is left of a handle's mappings, once one of them went. */
+static P shown(P h, size_t n) {
+    P at = reserve(n);
+    C("cuMemMap", at, n, 0, h, 0);
+    grant(at, n, 3);
+    return at;
+}
+static int let_in(P at, size_t n) {
+    Acc a = {{1, 1}, 3};
+    return C("cuMemSetAccess", at, n, &a, 1);
+}
+static void g_torn(void) {
+    start();
+    if (C("cuDevicePrimaryCtxRetain", &context_of[1], 1)) return;
+    for (size_t n = M2; n <= 6 * M2; n += 4 * M2) {
+        char q[160];
+        P h = handle(n), first = shown(h, n), second = shown(h, n), third = shown(h, n);
+        sprintf(q, "a handle of %zu at three places: the other device let into each; the third gone: into both", n);
+        if (begin(q)) {
+            int a = let_in(first, n), b = let_in(second, n), c = let_in(third, n);
+            C("cuMemUnmap", third, n);
+            say("%d %d %d; %d %d", a, b, c, let_in(first, n), let_in(second, n));
+        }
+        h = handle(n), first = shown(h, n), second = shown(h, n), third = shown(h, n);
+        sprintf(q, "of %zu, the third gone: into both; the first gone: into the second; mapped anew: into both", n);
+        if (begin(q)) {
+            C("cuMemUnmap", third, n);
+            int a = let_in(first, n), b = let_in(second, n);
+            C("cuMemUnmap", first, n);
+            int c = let_in(second, n);
+            first = shown(h, n);
+            say("%d %d; %d; %d %d", a, b, c, let_in(first, n), let_in(second, n));
+        }
+        h = handle(n), first = shown(h, n), second = shown(h, n);
+        sprintf(q, "of %zu, the first gone before anybody was let in: into the second; mapped anew: into both; all gone, mapped anew", n);
+        if (begin(q)) {
+            C("cuMemUnmap", first, n);
+            int a = let_in(second, n);
+            first = shown(h, n);
+            int b = let_in(first, n), c = let_in(second, n);
+            C("cuMemUnmap", first, n);
+            C("cuMemUnmap", second, n);
+            first = shown(h, n);
+            say("%d; %d %d; %d", a, b, c, let_in(first, n));
+        }
+        h = handle(n), first = shown(h, n);
+        sprintf(q, "of %zu at one place, gone, and at another one: into that", n);
+        if (begin(q)) {
+            C("cuMemUnmap", first, n);
+            first = shown(h, n);
+            say("%d", let_in(first, n));
+        }
+        h = handle(n), first = shown(h, n), second = shown(h, n);
+        sprintf(q, "of %zu, the first gone, by both at once: into the second", n);
+        if (begin(q)) {
+            Acc both[2] = {{{1, 0}, 3}, {{1, 1}, 3}};
+            C("cuMemUnmap", first, n);
+            say("%d", C("cuMemSetAccess", second, n, both, 2));
+        }
+    }
 }

@@ -141,6 +141,14 @@ static void g_nowhere(void) {
         Rows rows = {{0, 0, 2, 0, far, 0, 1 << 20}, {0, 0, 2, 0, alloc(5 << 20), 0, 1 << 20}, 1 << 20, 4};
         N("of several mappings: cuMemcpy2DAsync of 4 MiB", C("cuMemcpy2DAsync_v2", &rows, s));
         N("of several mappings: cuMemcpyPeerAsync of 5 MiB", C("cuMemcpyPeerAsync", alloc(5 << 20), ctx, far, ctx, 5 << 20, s));
+        P near = stitched(), plain = alloc(5 << 20);
+        N("to one of several from across two: cuMemcpyPeerAsync of 2 MiB", C("cuMemcpyPeerAsync", near, ctx, far + M2 / 2, ctx, M2, s));
+        N("to across two from one of several: cuMemcpyPeerAsync of 2 MiB", C("cuMemcpyPeerAsync", near + M2 / 2, ctx, far, ctx, M2, s));
+        N("to across two from across two: cuMemcpyPeerAsync of 2 MiB", C("cuMemcpyPeerAsync", near + M2 / 2, ctx, far + M2 / 2, ctx, M2, s));
+        N("the same by cuMemcpyDtoDAsync", C("cuMemcpyDtoDAsync_v2", near + M2 / 2, far + M2 / 2, M2, s));
+        N("of cuMemAlloc's to across two: cuMemcpyPeerAsync of 2 MiB", C("cuMemcpyPeerAsync", near + M2 / 2, ctx, plain, ctx, M2, s));
+        N("to cuMemAlloc's from across two: cuMemcpyPeerAsync of 2 MiB", C("cuMemcpyPeerAsync", plain, ctx, far + M2 / 2, ctx, M2, s));
+        N("within several mappings, to one from across two, overlapping: cuMemcpyPeerAsync of 2 MiB", C("cuMemcpyPeerAsync", far, ctx, far + M2 / 2, ctx, M2, s));
     }
     /* What is freed by cuMemFree and was stream-ordered: still used, by the pool's word? */
     if (begin("what a memory pool has used: with 8 MiB, freed by cuMemFree, after a wait, after one more allocation and its free in the order of a stream, after a trim")) {

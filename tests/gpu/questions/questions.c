@@ -14,7 +14,7 @@
 #include "devices.h"
 
 static const struct { const char *name; void (*ask)(void); } groups[] = {
-    {"capture", g_capture}, {"legacy", g_legacy}, {"waits", g_waits}, {"ipc", g_ipc}, {"crash", g_crash}, {"mapping", g_mapping}, {"pools", g_pools}, {"ends", g_ends}, {"host", g_host}, {"gone", g_gone}, {"nowhere", g_nowhere}, {"devices", g_devices},
+    {"capture", g_capture}, {"legacy", g_legacy}, {"waits", g_waits}, {"ipc", g_ipc}, {"crash", g_crash}, {"mapping", g_mapping}, {"pools", g_pools}, {"ends", g_ends}, {"host", g_host}, {"gone", g_gone}, {"nowhere", g_nowhere}, {"devices", g_devices}, {"across", g_across}, {"resets", g_resets}, {"torn", g_torn},
 };
 
 static volatile pid_t current;
