@@ -82,7 +82,8 @@ pub type Publish = Box<dyn Fn(&Totals) + Send + Sync>;
 impl<D: Driver> Pages<D> {
     /// No pages yet, on the device of this ordinal, in a process of these contexts.
     pub fn new(driver: D, device: u32, contexts: Arc<Contexts>, publish: Option<Publish>) -> Self {
-        let books = Books::default();
+        let mut books = Books::default();
+        books.beside_devices = contexts.are_several();
         Self {
             driver,
             device,
