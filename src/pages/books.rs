@@ -242,8 +242,8 @@ impl Books {
         if let Some(rank) = idle {
             self.keep(id, rank.since);
         }
-        let kind = self.pages[&id].kind;
-        let goes = tears && !(self.pages[&id].is_idle() && !self.idle.has(kind));
+        let page = &self.pages[&id];
+        let goes = tears && (!page.is_idle() || self.idle.has(page.kind));
         self.page(id).torn |= goes;
         goes.then_some(id)
     }

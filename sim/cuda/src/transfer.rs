@@ -99,23 +99,18 @@ impl Sim {
         reaches(to, row.to, true) && reaches(from, row.from, false)
     }
 
-    /// Do both ends of all that is copied lie on so few mappings, or on none? Without a context
-    /// nothing else is copied (docs/measurements/h100.md).
-    fn are_on_few(&self, rows: &[Row], most: usize) -> bool {
+    /// Does each end of all that is copied lie on one mapping, or on none? Where no context is
+    /// current or named, nothing else is copied (docs/measurements/h100.md).
+    pub fn are_on_one(&self, rows: &[Row]) -> bool {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
             return true;
         };
-        let are_few = |at: fn(&Row) -> u64| {
+        let is_one = |at: fn(&Row) -> u64| {
             let begin = holding(&self.mappings, at(first), |it| it.bytes);
             let begin = begin.map_or(at(first), |(base, _)| base);
-            self.mappings.range(begin..at(last) + last.bytes).count() <= most
+            self.mappings.range(begin..at(last) + last.bytes).count() < 2
         };
-        are_few(|row| row.to) && are_few(|row| row.from)
-    }
-
-    /// The same of one.
-    pub fn are_on_one(&self, rows: &[Row]) -> bool {
-        self.are_on_few(rows, 1)
+        is_one(|row| row.to) && is_one(|row| row.from)
     }
 
     /// Copies rows, all from one kind of memory to one other.
@@ -129,13 +124,12 @@ impl Sim {
             self.is_device_address(first.from),
         );
         let makers = self.makers(ends, id)?;
-        // Where contexts are named two were copied, and three were not.
-        let most = if ends == Ends::Addresses { 1 } else { 2 };
-        if current_context().is_none() && !self.are_on_few(rows, most) {
+        let is_nowhere = current_context().is_none() && ends == Ends::Addresses;
+        if is_nowhere && !self.are_on_one(rows) {
             return Err(Code::INVALID_VALUE);
         }
         if !rows.iter().all(|row| self.reaches(makers, row)) {
-            if current_context().is_none() && ends == Ends::Addresses {
+            if is_nowhere {
                 misuse(&format!(
                     "{} of memory that the device of {} does not reach, by a thread without a \
                      current context: the driver reads through null",

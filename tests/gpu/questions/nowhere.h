@@ -140,8 +140,8 @@ static void g_nowhere(void) {
         N("of several mappings: cuMemcpyDtoHAsync of 5 MiB of pages", C("cuMemcpyDtoHAsync_v2", paged, far, 5 << 20, s));
         Rows rows = {{0, 0, 2, 0, far, 0, 1 << 20}, {0, 0, 2, 0, alloc(5 << 20), 0, 1 << 20}, 1 << 20, 4};
         N("of several mappings: cuMemcpy2DAsync of 4 MiB", C("cuMemcpy2DAsync_v2", &rows, s));
-        N("of several mappings: cuMemcpyPeerAsync of 5 MiB", C("cuMemcpyPeerAsync", alloc(5 << 20), ctx, far, ctx, 5 << 20, s));
         P near = stitched(), plain = alloc(5 << 20);
+        N("of several mappings: cuMemcpyPeerAsync of 5 MiB", C("cuMemcpyPeerAsync", plain, ctx, far, ctx, 5 << 20, s));
         N("to one of several from across two: cuMemcpyPeerAsync of 2 MiB", C("cuMemcpyPeerAsync", near, ctx, far + M2 / 2, ctx, M2, s));
         N("to across two from one of several: cuMemcpyPeerAsync of 2 MiB", C("cuMemcpyPeerAsync", near + M2 / 2, ctx, far, ctx, M2, s));
         N("to across two from across two: cuMemcpyPeerAsync of 2 MiB", C("cuMemcpyPeerAsync", near + M2 / 2, ctx, far + M2 / 2, ctx, M2, s));

@@ -1,4 +1,4 @@
-/* What a driver answers where no case of tests/conformance asks: 693 questions in eleven groups, of which many may end the
+/* What a driver answers where no case of tests/conformance asks: 880 questions in fifteen groups, of which many may end the
  * process. No CUDA headers are needed:
  *   cc -O1 -w -o questions tests/gpu/questions/questions.c -ldl -lpthread && ./questions > real.txt
  *   LD_LIBRARY_PATH=target/debug/sim ./questions > sim.txt; diff real.txt sim.txt
