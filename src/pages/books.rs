@@ -47,8 +47,6 @@ pub struct Books {
     pub(super) runs: Runs,
     /// What may still run on what is not in use.
     pub orders: Orders,
-    /// May the program let other devices in? It has contexts of several, as far as is known.
-    pub beside_devices: bool,
     physical: u64,
     peak_used: u64,
     least_idle: u64,
@@ -192,11 +190,7 @@ impl Books {
             writers: 0,
         };
         self.mappings.insert(at, mapping);
-        let shown = self.page(page);
-        if shown.mapped.is_empty() {
-            shown.first = at;
-        }
-        shown.mapped.insert(at);
+        self.page(page).mapped.insert(at);
         self.watch.counts.mapped += 1;
         self.use_at(at, home);
     }
@@ -232,26 +226,14 @@ impl Books {
         page
     }
 
-    /// A mapping that was not in use is gone. Its page, where that is not kept any more: unless
-    /// it is promised, since it may be let into no other device.
-    pub fn unmapped(&mut self, at: Address) -> Option<PageId> {
-        let tears = self.tears(at);
+    /// A mapping that was not in use is gone.
+    pub fn unmapped(&mut self, at: Address) {
         let id = self.mappings.remove(&at).expect("a mapping").page;
         let idle = self.pages[&id].is_idle().then(|| self.wake(id));
         self.page(id).mapped.remove(&at);
         if let Some(rank) = idle {
             self.keep(id, rank.since);
         }
-        let page = &self.pages[&id];
-        let goes = tears && (!page.is_idle() || self.idle.has(page.kind));
-        self.page(id).torn |= goes;
-        goes.then_some(id)
-    }
-
-    /// Would a page be torn that is not mapped here any more?
-    pub fn tears(&self, at: Address) -> bool {
-        let page = &self.pages[&self.mappings[&at].page];
-        self.beside_devices && page.first == at && page.mapped.len() > 1
     }
 
     /// Bytes that are idle though never so many were in use.
@@ -280,7 +262,7 @@ impl Books {
     /// Must the page, which may be idle now, be given back?
     pub fn must_go(&self, page: PageId) -> bool {
         let page = &self.pages[&page];
-        !page.is_kept() && page.is_idle()
+        page.shared && page.is_idle()
     }
 
     /// What may run on a page, by any of its addresses.

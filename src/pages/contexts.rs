@@ -31,11 +31,6 @@ impl Contexts {
         self.only.store(SEVERAL, SeqCst);
     }
 
-    /// Was there more than one, or may there have been?
-    pub fn are_several(&self) -> bool {
-        self.only.load(SeqCst) == SEVERAL
-    }
-
     /// Is this context the only one there ever was?
     pub fn is_only(&self, context: Context) -> bool {
         let only = self.only.load(SeqCst);

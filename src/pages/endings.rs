@@ -23,7 +23,6 @@ impl<D: Driver> Pages<D> {
     /// Another context is the program's from now on ([`super::Contexts::begins`]): what all streams
     /// of the first one wait for, the host waits for.
     pub fn others_come(&self) {
-        self.lock().beside_devices = true;
         self.quiet(|books| books.orders.awaited_everywhere());
     }
 

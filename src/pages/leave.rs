@@ -137,9 +137,7 @@ impl<D: Driver> Pages<D> {
         self.unstick(books, at, at + bytes)?;
         for (at, bytes) in books.unused_in(at, bytes) {
             books.watch.call(|| self.driver.unmap(at, bytes))?;
-            if let Some(page) = books.unmapped(at) {
-                self.settle(books, page);
-            }
+            books.unmapped(at);
         }
         Ok(())
     }

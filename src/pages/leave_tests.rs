@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::order_tests::{CONTEXT, ONE, TWO};
-use super::tests::{Device, HOME, LARGE, SMALL};
+use super::tests::{Device, LARGE, SMALL};
 use super::*;
 use crate::units::{GIB, MIB};
 
@@ -189,52 +189,4 @@ fn a_page_that_the_driver_did_not_unmap_is_unmapped_before_its_place_is_used_aga
     kept();
     device.pages.give_back(u64::MAX, Duration::ZERO);
     assert_eq!(device.model().held(), 0);
-}
-
-/// A page that was at one place, and is used at a second one.
-fn moved(several: bool) -> (Device, Lease) {
-    let device = Device::new(GIB);
-    if several {
-        device.pages.others_come();
-    }
-    let lease = device.map(LARGE, 0);
-    device.unmap(LARGE, 0, lease);
-    let lease = device.map(LARGE, 1);
-    (device, lease)
-}
-
-/// Into what is left of its places the driver may let no other device.
-#[test]
-fn beside_other_devices_a_page_that_is_torn_is_not_kept() {
-    for several in [false, true] {
-        let (device, lease) = moved(several);
-        device.map(LARGE, 0);
-        assert_eq!(device.model().torn(), 1, "it is in use");
-        device.unmap(LARGE, 1, lease);
-        let kept = if several { 0 } else { LARGE.bytes };
-        assert_eq!(device.pages.idle(), kept);
-        assert_eq!(device.model().held(), LARGE.bytes + kept);
-        assert_eq!(device.model().torn(), usize::from(!several));
-    }
-}
-
-#[test]
-fn beside_other_devices_an_idle_page_that_would_be_torn_goes_once_nothing_runs_on_it() {
-    for several in [false, true] {
-        let (device, lease) = moved(several);
-        let other = device.map(LARGE, 9);
-        device.unmap(LARGE, 1, lease);
-        device.unmap(LARGE, 9, other);
-        let lease = device.create(LARGE).unwrap();
-        assert!(device.pages.share(lease).is_some(), "the highest one");
-        device
-            .pages
-            .map(device.at(LARGE, 0), LARGE.bytes, lease, HOME)
-            .unwrap();
-        let kept = if several { 0 } else { LARGE.bytes };
-        assert_eq!(
-            (device.pages.idle(), device.model().torn()),
-            (kept, usize::from(!several))
-        );
-    }
 }

@@ -82,8 +82,7 @@ pub type Publish = Box<dyn Fn(&Totals) + Send + Sync>;
 impl<D: Driver> Pages<D> {
     /// No pages yet, on the device of this ordinal, in a process of these contexts.
     pub fn new(driver: D, device: u32, contexts: Arc<Contexts>, publish: Option<Publish>) -> Self {
-        let mut books = Books::default();
-        books.beside_devices = contexts.are_several();
+        let books = Books::default();
         Self {
             driver,
             device,

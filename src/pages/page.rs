@@ -27,13 +27,8 @@ pub struct Page {
     pub(super) used: usize,
     /// Where it is mapped, used or not.
     pub(super) mapped: BTreeSet<Address>,
-    /// Where it was mapped first, of the places where it is.
-    pub(super) first: Address,
     /// Others may have it open: it is not kept.
     pub shared: bool,
-    /// It is mapped where it was first no more, but elsewhere: into these places the driver may let
-    /// no other device (docs/measurements/h100.md). It is not kept.
-    pub(super) torn: bool,
     /// When it became idle; 0 if it was never used.
     pub(super) since: u64,
     /// The last use that nobody has waited for.
@@ -49,16 +44,10 @@ impl Page {
             leased: false,
             used: 0,
             mapped: BTreeSet::new(),
-            first: 0,
             shared: false,
-            torn: false,
             since: 0,
             last: None,
         }
-    }
-
-    pub fn is_kept(&self) -> bool {
-        !self.shared && !self.torn
     }
 
     pub fn is_idle(&self) -> bool {

@@ -194,7 +194,7 @@ impl Books {
     /// addresses, once they are given up behind `last`.
     fn marks_of_shared(&self, at: Address, bytes: u64, last: Option<Mark>) -> Vec<Mark> {
         let mut pages = self.used_pages_in(at, bytes);
-        pages.retain(|page| !self.pages[page].is_kept());
+        pages.retain(|page| self.pages[page].shared);
         let marks = |page: PageId| self.marks_of(page).into_iter().chain(last);
         pages.into_iter().flat_map(marks).collect()
     }
@@ -219,17 +219,11 @@ impl Books {
         page.map_or_else(Vec::new, |page| self.marks_of(page))
     }
 
-    /// What may run where this range is mapped and not in use; on idle pages that would be torn
-    /// by any of their addresses.
+    /// What may run where this range is mapped and not in use.
     pub fn unused_marks(&self, at: Address, bytes: u64) -> Vec<Mark> {
-        let of_place = |(at, _): (Address, u64)| {
-            let mapping = &self.mappings[&at];
-            match self.tears(at) && self.pages[&mapping.page].is_idle() {
-                true => self.marks_of(mapping.page),
-                false => mapping.last.into_iter().collect(),
-            }
-        };
         let unused = self.unused_in(at, bytes).into_iter();
-        unused.flat_map(of_place).collect()
+        unused
+            .filter_map(|(at, _)| self.mappings[&at].last)
+            .collect()
     }
 }
