@@ -131,16 +131,29 @@ impl Books {
     /// one. A request makes all its pages before it maps the first: those that lie
     /// where it will map the others stay.
     pub fn bind(&mut self, lease: Lease, at: Option<Address>) -> PageId {
+        let page = self.choice(lease, at);
+        if self.leases[&lease].1.is_none() {
+            self.bind_to(lease, page);
+        }
+        page
+    }
+
+    /// The page that a lease has, or would be bound to.
+    pub fn choice(&self, lease: Lease, at: Option<Address>) -> PageId {
         let (kind, page) = self.leases[&lease];
         page.unwrap_or_else(|| {
             let bytes = self.idle.promised(kind) as u64 * kind.bytes;
             let soon = at.map_or(0..0, |at| at..at.saturating_add(bytes));
             let mapped = |id: PageId| &self.pages[&id].mapped;
             let stay = |id| mapped(id).range(soon.clone()).next().is_some();
-            let page = self.idle.choose(kind, soon.clone(), stay);
-            self.bind_to(lease, page);
-            page
+            self.idle.choose(kind, soon.clone(), stay)
         })
+    }
+
+    /// Where a page is mapped and not in use.
+    pub fn unused_places(&self, page: PageId) -> Vec<Address> {
+        let mapped = self.pages[&page].mapped.iter().copied();
+        mapped.filter(|at| !self.mappings[at].used).collect()
     }
 
     fn bind_to(&mut self, lease: Lease, page: PageId) {

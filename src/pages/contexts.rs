@@ -1,5 +1,6 @@
 //! Whether this process has one context alone: then one wait on the device orders
-//! whatever it does (`cuCtxWaitEvent`). Asks no driver, and forgets no context.
+//! whatever it does (`cuCtxWaitEvent`). Whether it has some of several devices. Asks no driver,
+//! and forgets no context.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -12,6 +13,8 @@ const SEVERAL: u64 = u64::MAX;
 #[derive(Debug, Default)]
 pub struct Contexts {
     only: AtomicU64,
+    /// A bit for each device that had one, by ordinal.
+    devices: AtomicU64,
 }
 
 impl Contexts {
@@ -24,6 +27,16 @@ impl Contexts {
             self.only.store(SEVERAL, SeqCst);
         }
         !is_only
+    }
+
+    /// A context of this device was made, or another use of one.
+    pub fn begins_on(&self, device: u32) {
+        self.devices.fetch_or(1 << (device % 64), SeqCst);
+    }
+
+    /// Had more than one device a context?
+    pub fn are_on_several(&self) -> bool {
+        self.devices.load(SeqCst).count_ones() > 1
     }
 
     /// Contexts may have been made of which nothing is known.
@@ -51,6 +64,11 @@ mod tests {
         assert!(contexts.begins(Context(2)) && contexts.begins(Context(1)));
         assert!(!contexts.is_only(Context(1)) && !contexts.is_only(Context(2)));
         assert!(!contexts.is_only(Context(SEVERAL)));
+        assert!(!contexts.are_on_several());
+        for (device, several) in [(3, false), (3, false), (0, true)] {
+            contexts.begins_on(device);
+            assert_eq!(contexts.are_on_several(), several);
+        }
         let contexts = Contexts::default();
         contexts.are_unknown();
         assert!(contexts.begins(Context(1)) && !contexts.is_only(Context(1)));

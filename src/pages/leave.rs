@@ -132,6 +132,18 @@ impl<D: Driver> Pages<D> {
         Ok(())
     }
 
+    /// Unmaps a page where it is not in use, before it is mapped elsewhere: into what is left of
+    /// several places, once the first went, the driver may let no other device
+    /// (docs/measurements/h100.md).
+    pub(super) fn take_away(&self, books: &mut Books, page: PageId) -> Result<()> {
+        let bytes = books.bytes_of(page);
+        for at in books.unused_places(page) {
+            books.watch.call(|| self.driver.unmap(at, bytes))?;
+            books.unmapped(at);
+        }
+        Ok(())
+    }
+
     /// Unmaps what is mapped in the range and not in use there.
     pub(super) fn clear(&self, books: &mut Books, at: Address, bytes: u64) -> Result<()> {
         self.unstick(books, at, at + bytes)?;

@@ -190,3 +190,20 @@ fn a_page_that_the_driver_did_not_unmap_is_unmapped_before_its_place_is_used_aga
     device.pages.give_back(u64::MAX, Duration::ZERO);
     assert_eq!(device.model().held(), 0);
 }
+
+/// Into what is left of several places, once the first went, the driver may let no other device.
+#[test]
+fn beside_other_devices_a_page_is_at_one_place_and_moves_once_nothing_runs_on_it() {
+    for beside in [false, true] {
+        let device = Device::new(GIB);
+        if beside {
+            device.comes_beside_another();
+        }
+        let lease = device.map(LARGE, 0);
+        device.unmap(LARGE, 0, lease);
+        device.map(LARGE, 1);
+        assert_eq!(device.model().leftovers().2, if beside { 1 } else { 2 });
+        device.map(LARGE, 0);
+        assert_eq!(device.model().torn(), if beside { 0 } else { 1 });
+    }
+}

@@ -208,9 +208,16 @@ impl<D: Driver> Pages<D> {
     /// `INVALID_VALUE` for what the driver would not map either, else the
     /// driver's code; the page is then mapped nowhere new.
     pub fn map(&self, at: Address, bytes: u64, lease: Lease, home: Home) -> Result<()> {
-        let in_the_way = |books: &Books| match books.fits(at, lease) {
-            Some(_) => Vec::new(),
-            None => books.unused_marks(at, bytes),
+        let moves = self.contexts.are_on_several();
+        let in_the_way = |books: &Books| {
+            if books.fits(at, lease).is_some() || books.kind_of(lease).is_none() {
+                return Vec::new();
+            }
+            let mut marks = books.unused_marks(at, bytes);
+            if moves {
+                marks.extend(books.marks_of(books.choice(lease, Some(at))));
+            }
+            marks
         };
         let (mut books, waited) = self.turn_behind(in_the_way);
         let kind = books.kind_of(lease).ok_or(Code::INVALID_VALUE)?;
@@ -222,6 +229,9 @@ impl<D: Driver> Pages<D> {
         if !books.take_what_is_mapped(at, lease, home) {
             self.clear(&mut books, at, bytes)?;
             let page = books.bind(lease, Some(at));
+            if moves {
+                self.take_away(&mut books, page)?;
+            }
             let handle = books.handle_of(page);
             books.watch.call(|| self.driver.map(at, bytes, handle))?;
             books.mapped(at, page, home);

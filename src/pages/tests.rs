@@ -41,6 +41,13 @@ impl Device {
         self.pages.driver()
     }
 
+    /// The process has contexts of another one, too.
+    pub fn comes_beside_another(&self) {
+        for ordinal in [0, 1] {
+            self.pages.contexts.begins_on(ordinal);
+        }
+    }
+
     pub fn create(&self, kind: Kind) -> Result<Lease> {
         let make = || self.model().create(0, kind.bytes);
         self.pages
@@ -315,6 +322,10 @@ fn a_storm_leaves_every_address_with_memory_of_its_own() {
         let mut random = Random::new(seed);
         let mut next = |below| random.below(below);
         let device = Device::new(160 * MIB);
+        let beside = seed % 2 == 0;
+        if beside {
+            device.comes_beside_another();
+        }
         let mut believed = Believed::new();
         for step in 0..600 {
             if next(12) == 0 {
@@ -347,6 +358,7 @@ fn a_storm_leaves_every_address_with_memory_of_its_own() {
                 }
             }
             check(&device, &believed, (seed, step));
+            assert!(!beside || device.model().torn() == 0);
         }
         for (kind, place, lease) in believed.into_values() {
             device.unmap(kind, place, lease);

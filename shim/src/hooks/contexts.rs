@@ -232,6 +232,7 @@ fn begins(engine: &Engine, context: *mut Context, device: i32, real: impl Fn() -
             engine.pages().for_each(Pages::others_come);
         }
         if let Some(device) = engine.by_handle(device) {
+            engine.contexts.begins_on(device.ordinal);
             early::context_made(engine, context, device);
         }
     }
