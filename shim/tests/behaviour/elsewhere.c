@@ -20,10 +20,13 @@ CUresult cuGraphExecDestroy(void *);
 CUresult cuGraphDestroy(CUgraph);
 CUresult cuGraphAddMemsetNode(void **, CUgraph, const void *, size_t, const void *, CUcontext);
 CUresult cuGraphAddMemcpyNode(void **, CUgraph, const void *, size_t, const void *, CUcontext);
+CUresult cuGraphAddNode(void **, CUgraph, const void *, size_t, void *);
 
 enum { NOT_FOUND = 500, DEVICE_POINTER = 3 };
 struct end { size_t x, y, z, level; int kind; const void *host; CUdeviceptr device; void *array, *none; size_t pitch, rows; };
 struct planes { struct end from, to; size_t width, height, depth; };
+/* CUgraphNodeParams of a copy. */
+struct node { int kind, reserved[3], flags[2]; CUcontext context; struct planes planes; size_t rest[3]; };
 struct fill { CUdeviceptr at; size_t pitch; unsigned value, element; size_t width, rows; };
 
 static const size_t LONG = 20 * MiB;
@@ -109,8 +112,14 @@ static void in_graphs(void) {
         OK(cuGraphCreate(&graph, 0));
         OK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &planes, by));
         launched(graph);
-        holds(0, 9);
         holds(1, 9);
+        struct node copy = {.kind = 1, .context = by, .planes = planes};
+        OK(cuCtxSetCurrent(context[0]));
+        OK(cuGraphCreate(&graph, 0));
+        OK(cuGraphAddNode(&node, graph, NULL, 0, &copy));
+        launched(graph);
+        holds(1, 9);
+        holds(0, 9);
     }
 }
 

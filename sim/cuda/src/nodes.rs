@@ -120,27 +120,12 @@ impl Sim {
         if !is_taken {
             return Err(Code::INVALID_VALUE);
         }
-        let touch = |base: u64, bytes, write| {
-            let call = BY_NODE;
-            self.is_device_address(base).then_some(Touch {
-                base,
-                bytes,
-                write,
-                call,
-            })
-        };
-        let of_row = |row: &Row| {
-            [
-                touch(row.from, row.bytes, false),
-                touch(row.to, row.bytes, true),
-            ]
-        };
         let node = Node {
             context: if is_reached { context } else { 0 },
             lane: 0,
             after: Vec::new(),
             ns: cost::device_copy(rows.iter().map(|row| row.bytes).sum()),
-            touches: rows.iter().flat_map(of_row).flatten().collect(),
+            touches: self.touches_of(&rows),
             effect: Effect::Copy(rows.into()),
         };
         self.add_node(out, graph, node)

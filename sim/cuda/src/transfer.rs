@@ -35,6 +35,15 @@ impl Sim {
         })
     }
 
+    /// What of devices' memory a copy of these rows reads and writes.
+    pub fn touches_of(&self, rows: &[Row]) -> Vec<Touch> {
+        let of_row = |row: &Row| {
+            let read = self.touch(row.from, row.bytes, false);
+            [read, self.touch(row.to, row.bytes, true)]
+        };
+        rows.iter().flat_map(of_row).flatten().collect()
+    }
+
     /// Copies between any two addresses, of the host or of devices.
     fn copy(&mut self, to: u64, from: u64, bytes: u64, stream: u64, when: Return) -> Answer {
         self.copy_of(Ends::Addresses, to, from, bytes, stream, when)
@@ -163,11 +172,7 @@ impl Sim {
             self.refuse_captured(id)?;
         }
         self.clock.charge(cost::LAUNCH);
-        let of_row = |row: &Row| {
-            let read = self.touch(row.from, row.bytes, false);
-            [read, self.touch(row.to, row.bytes, true)]
-        };
-        let touches: Vec<Touch> = rows.iter().flat_map(of_row).flatten().collect();
+        let touches = self.touches_of(rows);
         self.submit(id, ns, &touches, effect)?;
         if when == Return::Complete {
             self.wait_for(id);
