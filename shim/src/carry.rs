@@ -39,8 +39,6 @@ pub enum When {
     CallOfThread,
     /// In the order of a stream.
     Queued(Stream),
-    /// The same, and the program has named the contexts of both ends.
-    Named(Stream),
 }
 
 /// The memory at one end of a copy.
@@ -82,21 +80,15 @@ pub fn from_nowhere(
     engine: &Engine,
     block: Block,
     when: When,
-    real: impl Fn() -> Code + Copy,
+    real: impl FnOnce() -> Code,
 ) -> Code {
     let is_ours = block.places().any(|at| whose::is_ours(engine, at));
-    let (true, When::Queued(stream)) = (is_ours, when) else {
-        return answered(real());
-    };
-    let Ok(here) = engine.of_stream(stream) else {
-        return answered(real());
-    };
-    let make = || made(engine, here, true, block, when, real);
-    engine
-        .calls
-        .within(here.0, make)
-        .and_then(|made| made)
-        .unwrap_or_else(|code| code)
+    match when {
+        When::Queued(stream) if is_ours => {
+            lent(engine, block, stream, real).unwrap_or_else(|code| code)
+        }
+        _ => answered(real()),
+    }
 }
 
 /// Makes a copy that the driver refused, where it refused it because of the
@@ -105,19 +97,26 @@ pub fn again(engine: &Engine, block: Block, when: When, real: impl FnOnce() -> C
     let made = match (engine.current(), when) {
         (Ok(here), _) => made(engine, here, false, block, when, real),
         // What is queued needs no current context.
-        (Err(Code::INVALID_CONTEXT), When::Queued(stream) | When::Named(stream)) => {
-            engine.of_stream(stream).and_then(|here| {
-                let make = || made(engine, here, true, block, when, real);
-                engine.calls.within(here.0, make)?
-            })
-        }
+        (Err(Code::INVALID_CONTEXT), When::Queued(stream)) => lent(engine, block, stream, real),
         (Err(code), _) => Err(code),
     };
     made.unwrap_or_else(|code| code)
 }
 
+/// Makes a copy from the context of its stream, where the program has none.
+fn lent(
+    engine: &Engine,
+    block: Block,
+    stream: Stream,
+    real: impl FnOnce() -> Code,
+) -> Result<Code, Code> {
+    let here = engine.of_stream(stream)?;
+    let make = || made(engine, here, true, block, When::Queued(stream), real);
+    engine.calls.within(here.0, make)?
+}
+
 /// Makes the copy from the current context. It is `lent` where the program has none: then a copy
-/// within the device, or one that names contexts, may succeed as it stands.
+/// within the device may succeed as it stands.
 fn made(
     engine: &Engine,
     here: (Context, &Device),
@@ -134,8 +133,7 @@ fn made(
             .ours()
             .filter(|it| it.device.ordinal != here.1.ordinal)
     });
-    let is_named = matches!(when, When::Named(_));
-    if is_named || far.iter().all(Option::is_none) {
+    if far.iter().all(Option::is_none) {
         let is_ours = ends.iter().any(|place| place.ours().is_some());
         return (lent && is_ours).then(|| answered(real())).ok_or(REFUSED);
     }
@@ -276,7 +274,7 @@ fn named(end: End, place: &Place, here: (Context, &Device)) -> Result<End, Code>
 /// Would the copy become part of a graph?
 fn captured(engine: &Engine, when: When) -> Result<bool, Code> {
     match when {
-        When::Queued(stream) | When::Named(stream) => match engine.calls.is_capturing(stream) {
+        When::Queued(stream) => match engine.calls.is_capturing(stream) {
             // The legacy stream, beside a capture: the driver makes no copy there.
             Err(Code::STREAM_CAPTURE_IMPLICIT) => Ok(false),
             answer => answer,
@@ -355,7 +353,7 @@ fn line_carried(engine: &Engine, block: &Block, bytes: usize, when: When) -> Res
             When::CallOfThread => {
                 calls.copy_peer_ptds.ok_or(REFUSED)?(to, into, from, out_of, bytes)
             }
-            When::Queued(stream) | When::Named(stream) => {
+            When::Queued(stream) => {
                 calls.copy_peer_async.ok_or(REFUSED)?(to, into, from, out_of, bytes, stream)
             }
         }
@@ -370,9 +368,7 @@ fn block_carried(engine: &Engine, block: &Block, when: When) -> Result<Code, Cod
         match when {
             When::Call => calls.copy_block.ok_or(REFUSED)?(block),
             When::CallOfThread => calls.copy_block_ptds.ok_or(REFUSED)?(block),
-            When::Queued(stream) | When::Named(stream) => {
-                calls.copy_block_async.ok_or(REFUSED)?(block, stream)
-            }
+            When::Queued(stream) => calls.copy_block_async.ok_or(REFUSED)?(block, stream),
         }
     }))
 }

@@ -7,6 +7,7 @@ mod steering;
 
 use super::{Access, Address, Capture, Code, Context, Driver, Event, Handle, Result, Stream, cost};
 use crate::units::{GIB, MIB};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard};
@@ -25,8 +26,8 @@ struct Books {
     reservations: BTreeMap<Address, u64>,
     handles: HashMap<Handle, u64>,
     mappings: BTreeMap<Address, (u64, Handle)>,
-    /// Of what is mapped, where it was first.
-    first: HashMap<Handle, Address>,
+    /// Of what is mapped, where it was first, and at how many addresses it is.
+    shown: HashMap<Handle, (Address, usize)>,
     access: HashMap<(Address, u32), Access>,
     imported: HashSet<Handle>,
     held: u64,
@@ -234,7 +235,7 @@ impl Driver for Model {
             return Err(Code::INVALID_VALUE);
         }
         books.mappings.insert(at, (bytes, handle));
-        books.first.entry(handle).or_insert(at);
+        books.shown.entry(handle).or_insert((at, 0)).1 += 1;
         Ok(())
     }
 
@@ -269,9 +270,12 @@ impl Driver for Model {
         };
         let mut books = self.charge(ns)?;
         for tile in books.tiles(at, bytes)? {
-            let (_, gone) = books.mappings.remove(&tile).expect("a tile");
-            if books.mappings.values().all(|(_, handle)| *handle != gone) {
-                books.first.remove(&gone);
+            let (_, handle) = books.mappings.remove(&tile).expect("a tile");
+            if let Entry::Occupied(mut shown) = books.shown.entry(handle) {
+                shown.get_mut().1 -= 1;
+                if shown.get().1 == 0 {
+                    shown.remove();
+                }
             }
             books.access.retain(|(at, _), _| *at != tile);
         }

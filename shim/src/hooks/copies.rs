@@ -11,7 +11,7 @@
 
 use std::ffi::c_void;
 
-use memcuda_core::driver::{Address, Code, Context, Stream};
+use memcuda_core::driver::{Address, Code, Stream};
 
 use crate::carry::{self, When};
 use crate::driver::shapes::{Block, DEVICE, HOST, Rows, UNIFIED};
@@ -153,16 +153,4 @@ copies! {
     cuMemcpy3DAsync_v2_ptsz ["cuMemcpy3DAsync" since 7000 per_thread]
         (block: *const Block, stream: Stream)
         told(block), When::Queued(stream.or_per_thread());
-
-    cuMemcpyPeerAsync ["cuMemcpyPeerAsync" since 4000]
-        (to: Address, into: Context, from: Address, out_of: Context, bytes: usize, stream: Stream)
-        line((UNIFIED, to), (UNIFIED, from), bytes), When::Named(stream.or_legacy());
-    cuMemcpyPeerAsync_ptsz ["cuMemcpyPeerAsync" since 7000 per_thread]
-        (to: Address, into: Context, from: Address, out_of: Context, bytes: usize, stream: Stream)
-        line((UNIFIED, to), (UNIFIED, from), bytes), When::Named(stream.or_per_thread());
-    cuMemcpy3DPeerAsync ["cuMemcpy3DPeerAsync" since 4000] (block: *const Block, stream: Stream)
-        told(block), When::Named(stream.or_legacy());
-    cuMemcpy3DPeerAsync_ptsz ["cuMemcpy3DPeerAsync" since 7000 per_thread]
-        (block: *const Block, stream: Stream)
-        told(block), When::Named(stream.or_per_thread());
 }

@@ -46,11 +46,7 @@ crate::hooks! {
             return code;
         };
         // SAFETY: the call succeeded, so it wrote this attribute.
-        unsafe { answer(engine, &asked, attribute, value) };
-        match attribute == pointer::DEVICE_POINTER && !asked.is_reached(engine) {
-            true => Code::INVALID_VALUE,
-            false => code,
-        }
+        unsafe { answer(engine, &asked, attribute, value) }
     }
 
     /// `cuPointerGetAttributes`.
@@ -92,7 +88,7 @@ crate::hooks! {
                 let (attribute, value) = (*attributes.add(index), *values.add(index));
                 match &asked {
                     _ if value.is_null() => {}
-                    Whose::Live(asked) => answer(engine, asked, attribute, value),
+                    Whose::Live(asked) => _ = answer(engine, asked, attribute, value),
                     _ if attribute == pointer::HOST_POINTER => {
                         value.cast::<Address>().write_unaligned(address);
                     }
@@ -147,12 +143,13 @@ fn is_imported(block: &BlockInfo) -> bool {
 }
 
 /// Writes what the driver's own memory would answer, where that differs
-/// from what the driver says of mapped memory.
+/// from what the driver says of mapped memory. Returns the code of a call that asks for this
+/// attribute alone.
 ///
 /// # Safety
 /// `value` points to what the driver's contract says for the attribute,
 /// which the driver has written.
-unsafe fn answer(engine: &Engine, memory: &Memory, attribute: u32, value: *mut c_void) {
+unsafe fn answer(engine: &Engine, memory: &Memory, attribute: u32, value: *mut c_void) -> Code {
     let (device, block) = (memory.device, &memory.block);
     let plain = block.owner == Owner::Context;
     let pages = memory.pages();
@@ -161,7 +158,9 @@ unsafe fn answer(engine: &Engine, memory: &Memory, attribute: u32, value: *mut c
         // makes its copies synchronous, ours where it can.
         let _ = mark(engine, memory);
     }
+    let is_hidden = attribute == pointer::DEVICE_POINTER && !memory.is_reached(engine);
     let wide = match attribute {
+        pointer::DEVICE_POINTER if is_hidden => Some(0),
         pointer::CONTEXT if plain => Some(device.views.whole(block.context).0),
         pointer::CONTEXT => Some(0),
         pointer::MEMORY_BLOCK_ID if plain && block.bytes <= MOST_SHARED => {
@@ -171,7 +170,6 @@ unsafe fn answer(engine: &Engine, memory: &Memory, attribute: u32, value: *mut c
             // Each device's pool counts by itself.
             Some(OUR_IDS | u64::from(device.ordinal) << 48 | block.id)
         }
-        pointer::DEVICE_POINTER if !memory.is_reached(engine) => Some(0),
         pointer::RANGE_START_ADDR => Some(block.base),
         pointer::RANGE_SIZE => Some(block.bytes),
         pointer::ALLOWED_HANDLE_TYPES => Some(0),
@@ -215,5 +213,9 @@ unsafe fn answer(engine: &Engine, memory: &Memory, attribute: u32, value: *mut c
         if let Some(flag) = flag {
             value.cast::<u8>().write(flag.into());
         }
+    }
+    match is_hidden {
+        true => Code::INVALID_VALUE,
+        false => Code::SUCCESS,
     }
 }

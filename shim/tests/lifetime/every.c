@@ -56,7 +56,6 @@ typedef CUresult makes_context(CUcontext *, unsigned, CUdevice), makes(u64 *, co
 typedef CUresult copies(CUdeviceptr, CUdeviceptr, size_t);
 typedef CUresult copies_async(CUdeviceptr, CUdeviceptr, size_t, CUstream);
 typedef CUresult raises(CUdeviceptr, const void *, size_t);
-typedef CUresult peers_async(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
 typedef CUresult raises_async(CUdeviceptr, const void *, size_t, CUstream);
 typedef CUresult lowers(void *, CUdeviceptr, size_t);
 typedef CUresult lowers_async(void *, CUdeviceptr, size_t, CUstream);
@@ -137,7 +136,8 @@ static void capture(CUstream stream) {
     CALL(cuStreamBeginCapture_v2, begins, stream, 2);
     CALL(cuStreamEndCapture, ends, stream, &graph);
     typedef CUresult to_graph(CUstream, CUgraph, const void *, const void *, size_t, int), recaptures(CUstream, int, CUgraph, void *, void *);
-    CALL(cuGraphCreate, CUresult(CUgraph *, unsigned), &other, 0), CALL(cuMemAlloc_v2, allocates, &at, MiB);
+    CALL(cuGraphCreate, CUresult(CUgraph *, unsigned), &other, 0);
+    CALL(cuMemAlloc_v2, allocates, &at, MiB);
     struct node { int kind, reserved[3]; struct fill { CUdeviceptr at; size_t pitch; unsigned value, element; size_t width, rows; } fill; u64 context, rest[24]; };
     /* One in the memory, one that begins there and ends behind it, one of no memory. */
     struct node fills[] = {{.kind = 2, .fill = {at, 8192, 0, 1, 4096, 2}}, {.kind = 2, .fill = {at, MiB, 0, 1, 4096, 2}}, {.kind = 2}};
@@ -148,7 +148,8 @@ static void capture(CUstream stream) {
         CALL(cuGraphAddNode_v2, adds_behind, &executable, other, NULL, NULL, 0, node);
         CALL(cuGraphAddNode_v3, adds_behind, &executable, other, NULL, NULL, 0, node);
     }
-    CALL(cuGraphAddMemcpyNode, CUresult(u64 *, CUgraph, const void *, size_t, const u64 *, CUcontext), &executable, other, NULL, 0, (u64[25]){[4] = 2, [6] = at, [15] = 2, [17] = at + 8192, [22] = 4096, 1, 1}, NULL);
+    CALL(cuGraphAddMemcpyNode, CUresult(u64 *, CUgraph, const void *, size_t, const u64 *, CUcontext), &executable, other, NULL, 0,
+         (u64[25]){[4] = 2, [6] = at, [15] = 2, [17] = at + 8192, [22] = 4096, 1, 1}, NULL);
     CALL(cuMemFree_v2, takes_address, at);
     if (CALL(cuStreamBeginCaptureToGraph, to_graph, stream, other, NULL, NULL, 0, 0) == 0)
         CALL(cuStreamEndCapture, ends, stream, &other);
@@ -199,8 +200,6 @@ static void copied_otherwise(CUdeviceptr at, CUstream stream) {
     CALL(cuMemcpy2DAsync_v2_ptsz, shapes_async, &rows, stream);
     CALL(cuMemcpy3DAsync_v2, shapes_async, &slices, stream);
     CALL(cuMemcpy3DAsync_v2_ptsz, shapes_async, &slices, stream);
-    CALL(cuMemcpy3DPeerAsync, shapes_async, &slices, stream);
-    CALL(cuMemcpy3DPeerAsync_ptsz, shapes_async, &slices, stream);
 }
 
 /* To nowhere, which is refused, and to a device that cannot reach the memory. */
@@ -221,8 +220,6 @@ static void copied(CUcontext primary, CUcontext second, CUstream stream) {
         CALL(cuMemcpyAsync_ptsz, copies_async, to, from, 3 * MiB, stream);
         CALL(cuMemcpyDtoDAsync_v2, copies_async, to, from, 3 * MiB, stream);
         CALL(cuMemcpyDtoDAsync_v2_ptsz, copies_async, to, from, 3 * MiB, stream);
-        CALL(cuMemcpyPeerAsync, peers_async, to, second, from, primary, 3 * MiB, stream);
-        CALL(cuMemcpyPeerAsync_ptsz, peers_async, to, second, from, primary, 3 * MiB, stream);
         CALL(cuStreamSynchronize, takes_stream, stream);
         copied_otherwise(to, stream);
         CALL(cuStreamSynchronize_ptsz, takes_stream, stream);

@@ -106,11 +106,11 @@ impl Model {
     /// Handles of which the first mapping is gone while others stayed.
     pub fn torn(&self) -> usize {
         let books = self.books();
-        let is_torn = |(handle, at): &(&Handle, &Address)| {
-            let there = books.mappings.get(at);
+        let is_torn = |(handle, (first, _)): &(&Handle, &(Address, usize))| {
+            let there = books.mappings.get(first);
             there.is_none_or(|(_, mapped)| mapped != *handle)
         };
-        books.first.iter().filter(is_torn).count()
+        books.shown.iter().filter(is_torn).count()
     }
 
     /// Reservations, handles and mappings that exist.

@@ -5,6 +5,7 @@ static const char *const kinds_[] = {"cuMemAlloc", "4 KiB of cuMemAlloc", "cuMem
 static char text_[5 << 20];
 static P context_of[2], stream_of[2], memory_of[2][KINDS_];
 
+/* 12 MiB of one handle or two; what is asked of them, at most 5 MiB, lies on the first. */
 static P mapped_on(int device, int handles) {
     Prop p = {1, 1, {1, device}, 0, {0}};
     Acc a = {{1, device}, 3};
